@@ -30,7 +30,7 @@ OFFERS = {
     "emuvctl report -o prof": "profiles.conf",
     "emuvctl kernels --no": "--no-cache --noheadings",
     "emuvctl destroy ": "emuv0 emuv1 emuv10",
-    "emuvctl resize emuv0 --": "--physical --virtual --dry-run --help",
+    "emuvctl resize emuv0 --": "--physical --virtual --tier --dry-run --help",
     "emuvctl modify emuv1": "emuv1 emuv10",
     "emuvctl stats emuv0 emuv1": "emuv1 emuv10",
     "emuvctl profile show ": "vGPU-Profile-1 first lab",

@@ -189,6 +189,27 @@ class RunSettingsTest(unittest.TestCase):
                                  f"emuvctl: run: {message}")
                 self.assertEqual(done.stdout, "")
 
+    def test_a_store_of_the_environment_is_checked_as_that_of_the_option(self):
+        for words, message in (
+                (("--move",), "--move needs the numa store: pages do not move"),
+                (("--tier", "peer:1=1G"),
+                 "--tier needs the numa store: pages are system RAM")):
+            with self.subTest(words):
+                done = self.run_under(*words, *LIMIT, EMUV_STORE="pages")
+                self.assertEqual(done.returncode, 125, done.stderr)
+                self.assertEqual(
+                    done.stderr.splitlines()[0],
+                    f"emuvctl: run: {message}, and EMUV_STORE asks for them")
+                # An option stands above it.
+                self.environment_under(*words, "--store", "numa", *LIMIT,
+                                       EMUV_STORE="pages")
+        self.environment_under("--tier", "none", *LIMIT, EMUV_STORE="pages")
+        done = self.run_under("--store", "pages", *LIMIT, EMUV_MOVE="check")
+        self.assertEqual(done.returncode, 125)
+        self.assertEqual(done.stderr.splitlines()[0], "emuvctl: run: EMUV_MOVE needs "
+                         "the numa store: pages do not move")
+        self.environment_under("--store", "pages", *LIMIT, EMUV_MOVE="0")
+
     def test_a_folder_with_a_blank_cannot_be_preloaded(self):
         folder = self.folder / "a b"
         folder.mkdir()

@@ -8,6 +8,7 @@
 #include <emuv/client.hpp>
 #include <emuv/control.hpp>
 #include <emuv/error.hpp>
+#include <emuv/sysfs.hpp>
 #include <emuv/unique_fd.hpp>
 #include <emuv/version.hpp>
 
@@ -475,6 +476,49 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
     }
 }
 
+TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
+{
+    const auto root = kernel_.root();
+    write_file(root / "lib/libcuda.so.1", "");
+    write_file(root / "items", (root / "found").string() + "\n");
+    const auto begin = [&](std::vector<std::string> more, bool dry = false) {
+        std::filesystem::remove(root / "journal");
+        std::vector<std::string> line = {
+            "batch",        "--library", root / "lib",    "--from",
+            root / "items", "--journal", root / "journal"};
+        line.insert(line.end(), more.begin(), more.end());
+        if (dry)
+            line.emplace_back("--dry-run");
+        for (const std::string word :
+             {"--", "sh", "-c",
+              "echo $EMUV_INSTANCE ${EMUV_TIER-unset} > \"$0\"", "{}"})
+            line.push_back(word);
+        return run_words(line);
+    };
+    const auto found = [&](const std::vector<std::string> &more) {
+        const auto done = begin(more);
+        EXPECT_EQ(done.status, 0) << done.err;
+        return emuv::read_line_file(root / "found").value_or("");
+    };
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --tier lender=4G");
+    EXPECT_THAT(begin({"--instances", "0"}, true).err,
+                HasSubstr("a tier of emuv0: no instance is called 'lender'"));
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --name lender");
+    ::setenv("EMUV_TIER", "peer:7=1G", 1); // of a program around this one
+    EXPECT_EQ(found({"--instances", "0"}), "0,1 peer:1=4294967296");
+    // They count as memory of the instance.
+    const auto noted = emuv::read_line_file(root / "journal").value_or("");
+    EXPECT_EQ(
+        json::parse(noted.substr(noted.rfind('\n') + 1)).at("share_bytes"),
+        7516192768);
+    EXPECT_EQ(found({"--instances", "1"}), "1 unset");
+    ::unsetenv("EMUV_TIER");
+    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0");
+    EXPECT_EQ(found({"--instances", "0", "--disable"}), "0 unset");
+    EXPECT_THAT(begin({"--instances", "0", "--store", "pages"}, true).err,
+                HasSubstr("the tiers of emuv0 need the numa store"));
+}
+
 TEST_F(verbs, profiles_have_tiers)
 {
     const std::string plain = "[a]\ngpu_model=4070\nphysical_vram_gb=1\n"
@@ -489,7 +533,15 @@ TEST_F(verbs, profiles_have_tiers)
                 HasSubstr("with b=4GiB as its tier"));
     EXPECT_THAT(run("profile list -o profile,tier --config " + file).out,
                 HasSubstr("b=4GiB"));
-    EXPECT_EQ(run("apply --config " + file).status, 0);
+    const std::string told = " --raw --noheadings -o name,tier --config ";
+    EXPECT_EQ(run("apply --dry-run" + told + file).out,
+              "emuv0 b=4GiB\nemuv1 -\n");
+    EXPECT_EQ(run("apply --dry-run --config " + file).err,
+              message("apply", "emuv0: its tiers would be b=4GiB"));
+    const auto applied = run("apply" + told + file);
+    EXPECT_EQ(applied.status, 0);
+    EXPECT_EQ(applied.out, "emuv0 b=4GiB\nemuv1 -\n");
+    EXPECT_EQ(applied.err, "");
     EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr("b=4GiB"));
     EXPECT_THAT(run("export").out, HasSubstr("\ntier=b=4GiB\n"));
     EXPECT_THAT(run("define c --from a --dry-run --config " + file).out,
@@ -724,6 +776,31 @@ TEST_F(verbs, resize_changes_the_sizes_that_are_given)
     EXPECT_EQ(run("resize 1 --virtual 4M --physical 3G --dry-run").out,
               "would resize emuv1: 1 GiB + 0 to 3 GiB + 4 MiB\n");
     EXPECT_EQ(sizes(), "1G 0\n");
+}
+
+TEST_F(verbs, resize_changes_tiers_by_themselves_and_with_sizes)
+{
+    run("create --gpu-model 4070 --physical 1G --virtual 2G");
+    const auto tiers = [&] {
+        return run("list --raw --noheadings -o physical_bytes,tier").out;
+    };
+    EXPECT_EQ(run("resize 0 --tier b=4G --dry-run").out,
+              "would change the tiers of emuv0: none to b=4GiB\n");
+    EXPECT_EQ(tiers(), "1G -\n");
+    EXPECT_EQ(run("resize 0 --tier b=4G").status, 0);
+    EXPECT_EQ(tiers(), "1G b=4GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 2G --tier b=6G --dry-run").out,
+              "would resize emuv0: 1 GiB + 2 GiB to 2 GiB + 2 GiB\n"
+              "would change the tiers of emuv0: b=4GiB to b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 2G --tier b=6G").status, 0);
+    EXPECT_EQ(tiers(), "2G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 3G").status, 0);
+    EXPECT_EQ(tiers(), "3G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --tier b").status, 2);
+    EXPECT_EQ(run("resize 0 --virtual 3M --tier none").status, 2);
+    EXPECT_EQ(tiers(), "3G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --tier none").status, 0);
+    EXPECT_EQ(tiers(), "3G -\n");
 }
 
 TEST_F(verbs, resize_says_what_is_wrong)
@@ -1932,6 +2009,23 @@ TEST_F(lasting, create_with_persist_makes_and_defines)
     EXPECT_THAT(again.err, HasSubstr("a is defined already; 'emuvctl start a' "
                                      "makes it"));
     EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(lasting, create_with_persist_makes_and_defines_with_tiers)
+{
+    const auto made = run("create --gpu-model 4070 --virtual 2G --name a "
+                          "--persist --tier b=4G,emuv7=1G --config " +
+                          config_);
+    EXPECT_EQ(made.status, 0) << made.err;
+    const std::string text = "b=4GiB,emuv7=1GiB";
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr(text));
+    EXPECT_EQ(with_config("profile show a").out,
+              "[a]\ngpu_model=4070\nphysical_vram_gb=12\n"
+              "virtual_vram_gb=2\ntier=" +
+                  text + "\n");
+    with_config("stop a");
+    EXPECT_EQ(with_config("apply").status, 0);
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr(text));
 }
 
 TEST_F(lasting, create_with_persist_takes_back_what_cannot_be_written)

@@ -137,7 +137,10 @@ class CheckProseTest(unittest.TestCase):
             with self.subTest(between):
                 self.assertEqual(self.lines_of(
                     f'\nsay("{half} {between} {half}");\n', "a.cpp"), [2])
-        self.assertEqual(self.lines_of(f'say("{half}", "{half}");\n', "a.cpp"), [])
+        for between in ('", "', '"); // why\nsay("', '"); /* why */ say("', '", // why\n"'):
+            with self.subTest(between):
+                self.assertEqual(self.lines_of(
+                    f'say("{half} {between} {half}");\n', "a.cpp"), [])
 
     def test_messages_are_read_as_they_are_shown(self):
         half = "one" + " word" * 13
@@ -163,6 +166,43 @@ class CheckProseTest(unittest.TestCase):
         self.assertEqual(self.lines_of(
             f'say("[{LONG}");\nsay("Where it is");\nchar c = \'"\';\n'
             f'say("HTTP/1.1 200\\r\\n{headers}");\n', "a.cpp"), [])
+
+    def test_messages_of_shell_scripts_are_looked_at(self):
+        (self.folder / "tests").mkdir()
+        text = (f"#!/bin/bash\n: '{LONG}'\ndie \"{LONG}\"\nsay 'short'\n"
+                "printf '%s: %s\\n' \"where it is, is not known here\"\n"
+                f"# it's \"short\n[[ $a == \\\" ]] || die \"{RIGHT}\"\n")
+        for name in ("script", "tests/run", "lib.sh"):
+            with self.subTest(name):
+                self.assertEqual(self.lines_of(text, name), [2, 3, 5])
+        self.assertEqual(self.lines_of(text.replace("bash", "fish"), "other"), [])
+
+    def test_values_of_a_shell_are_words_and_quotes_side_by_side_are_one(self):
+        half = "one" + " word" * 12
+        for value in ("$a", "${a:-b c d}", "$(run \"$a b\" c (d))", "$(run 'a)')"):
+            with self.subTest(value):
+                self.assertEqual(self.lines_of(
+                    f'#!/bin/sh\ndie "{half} {value} {half}"\n'
+                    f'die "{RIGHT[:-6]} {value}"\n', "script"), [2])
+        self.assertEqual(self.lines_of(
+            f"#!/bin/sh\ndie \"{half} \"' {half}'\ndie \"{half}\" '{half}'\n"
+            f"bash -c '{LONG}'\n", "script"), [2])
+
+    def test_a_shells_documents_are_looked_at_if_they_are_shown(self):
+        for start, found in (("cat <<'END'", [5]), ("  cat >&2 <<-END", [5]),
+                             ("cat >file <<END", []), ("cat <<END >file", []),
+                             ("python3 - <<END", [])):
+            with self.subTest(start):
+                self.assertEqual(self.lines_of(
+                    f"#!/bin/sh\n{start}\nUsage: a \"b'\n\n{LONG}\nEND\n"
+                    f"echo 'Where it is'\n", "script"), found)
+
+    def test_options_in_a_shells_documents_are_apart_and_go_on(self):
+        half = "one" + " word" * 14
+        self.assertEqual(self.lines_of(
+            f"#!/bin/sh\ncat <<END\n{half}\n\n  --a  {half}\n  --b B\n"
+            f"{' ' * 8}{half}\n  --c  {half}\n{' ' * 8}{half}\n  example {LONG}\n"
+            f"{half}\nEND\n", "script"), [8])
 
     def test_messages_and_docstrings_of_python_are_looked_at(self):
         self.assertEqual(self.lines_of(

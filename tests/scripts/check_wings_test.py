@@ -56,6 +56,15 @@ class CheckWingsTest(unittest.TestCase):
                 "tools/cuda/movement/mover.cpp:2: memory does not stand below "
                 "movement"], written)
 
+    def test_files_of_c_and_cuda_keep_to_the_order_as_well(self):
+        for suffix in ("c", "h", "cu", "cuh"):
+            self.write(f"policy/odd.{suffix}", '#include "movement/gate.hpp"\n')
+            self.write_test(f"policy/odd.{suffix}", '#include "memory/memory.hpp"\n')
+        self.assertEqual(self.findings(), [
+            f"{tree}/policy/odd.{suffix}:1: {wing} does not stand below policy"
+            for tree, wing in (("tools/cuda", "movement"), ("tests/cuda", "memory"))
+            for suffix in ("c", "cu", "cuh", "h")])
+
     def test_wings_of_one_floor_do_not_know_each_other(self):
         self.write("account/ledger.cpp", '#include "interpose/real.hpp"\n')
         self.assertEqual(self.findings(), [

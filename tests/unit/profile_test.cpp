@@ -439,7 +439,8 @@ TEST(profile, refuses_tiers_that_cannot_be)
     for (const std::string text :
          {"40G", "=40G", "peer:1=40G", "a b=40G", "emuv1=", "emuv1=0",
           "emuv1=1M", "emuv1=40G,", ",emuv1=40G", "emuv1=40G,,emuv2=1G",
-          "emuv1=40G,1=1G", "a\x1b=1G", "x=40G,x=40G", "emuv1=9999P"})
+          "emuv1=40G,1=1G", "a\x1b=1G", "x=40G,x=40G", "/dev/emuv1=40G",
+          "1x=40G", "-x=40G", "emuv01=40G", "emuv1=9999P"})
         EXPECT_THAT(errors(whole + "tier=" + text + "\n"),
                     ElementsAre(StartsWith("F:5: tier: ")))
             << text;

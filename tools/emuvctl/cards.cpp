@@ -3,6 +3,7 @@
 #include "cards.hpp"
 
 #include "failure.hpp"
+#include "lib/entries.hpp"
 #include "output.hpp"
 
 #include <emuv/size.hpp>
@@ -132,22 +133,16 @@ std::string names_of(const model_list &models)
 std::vector<card> find_cards(const environment &env, const nvml_state &nvml)
 {
     std::vector<card> cards;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(env.sys / "bus/pci/devices",
-                                              problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        if (attribute(entry->path() / "vendor") == "0x10de" &&
-            attribute(entry->path() / "class").starts_with("0x03"))
-            cards.push_back(read_card(entry->path(), env));
+    for (const auto &entry : emuv::entries(env.sys / "bus/pci/devices"))
+        if (attribute(entry.path() / "vendor") == "0x10de" &&
+            attribute(entry.path() / "class").starts_with("0x03"))
+            cards.push_back(read_card(entry.path(), env));
     const auto is_at = [](const std::string &address) {
         return [&address](const card &one) { return one.address == address; };
     };
     // A container may lack sysfs.
-    entry = std::filesystem::directory_iterator(driven_cards(env), problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem)) {
-        const std::string address = entry->path().filename().string();
+    for (const auto &entry : emuv::entries(driven_cards(env))) {
+        const std::string address = entry.path().filename().string();
         if (std::none_of(cards.begin(), cards.end(), is_at(address)))
             cards.push_back(
                 read_card(env.sys / "bus/pci/devices" / address, env));

@@ -9,6 +9,7 @@
 #include "tiers.hpp"
 #include "verbs.hpp"
 
+#include <emuv/name.hpp>
 #include <emuv/profile.hpp>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct apply_options
     output_options output;
 };
 
-constexpr std::array<column, 7> columns = {{
+constexpr std::array<column, 8> columns = {{
     {"action", "ACTION", kind::text, "create or keep"},
     {"name", "NAME", kind::text, "emuvN"},
     {"node", "NODE", kind::text, "its device node"},
@@ -39,18 +40,32 @@ constexpr std::array<column, 7> columns = {{
     {"gpu_model", "MODEL", kind::text, "GPU model"},
     {"physical_bytes", "PHYSICAL", kind::bytes, "share of VRAM"},
     {"virtual_bytes", "VIRTUAL", kind::bytes, "share of system RAM"},
+    {"tier", "TIER", kind::text, "VRAM of others that it takes first"},
 }};
+
+// Those that an instance has once this is done.
+std::vector<emuv::tier> tiers_of(const plan_item &item, const environment &env)
+{
+    return item.missing() || item.named
+               ? item.from->tiers
+               : tiers_of_instance(item.found->uuid, env);
+}
 
 row action_row(std::string action, int id, const plan_item &item,
                const environment &env)
 {
     const emuv::instance_spec is =
         item.differs() ? to_spec(*item.found) : item.wanted;
+    const auto tiers = tiers_of(item, env);
     row result;
-    result.cells = {std::move(action), emuv::instance_name(id),
-                    env.node(id),      item.from->name,
-                    is.gpu_model,      is.physical_bytes,
-                    is.virtual_bytes};
+    result.cells = {std::move(action),
+                    emuv::instance_name(id),
+                    env.node(id),
+                    item.from->name,
+                    is.gpu_model,
+                    is.physical_bytes,
+                    is.virtual_bytes,
+                    tiers.empty() ? cell() : cell(emuv::format_tiers(tiers))};
     return result;
 }
 
@@ -106,7 +121,7 @@ void give_profiles_name(const emuv::profile &from,
                         const emuv::instance_info &made, environment &env)
 {
     try {
-        check_name(from.name);
+        emuv::check_name(from.name);
     } catch (const std::invalid_argument &) {
         return;
     }
@@ -142,10 +157,18 @@ void check_differences(const plan &work, const environment &env)
         env.say(each);
 }
 
-// Tiers are what programs begin with later, so they may change in use.
-void update_tiers(const plan &work, bool dry_run, const environment &env)
+// Tiers are what programs begin with later, so they may change in use. Those of
+// an instance that is made are told where it is not there yet.
+// @param ids  of the items
+void update_tiers(const plan &work, std::span<const int> ids, bool dry_run,
+                  const environment &env)
 {
-    for (const auto &item : work.items) {
+    for (std::size_t i = 0; i < work.items.size(); i++) {
+        const auto &item = work.items[i];
+        if (dry_run && item.missing() && !item.from->tiers.empty())
+            env.say(fmt::format("{}: its tiers would be {}",
+                                emuv::instance_name(ids[i]),
+                                emuv::format_tiers(item.from->tiers)));
         if (!item.named)
             continue;
         const auto wanted = emuv::format_tiers(item.from->tiers);
@@ -200,15 +223,15 @@ void cmd_apply(const apply_options &options, environment &env)
         ensure_module(options.module, env);
         creation making(env);
         for (const auto *item : order) {
-            const auto made = making.make(item->wanted, item->from->name);
+            const auto made =
+                making.make(item->wanted, item->from->tiers, item->from->name);
             give_profiles_name(*item->from, made, env);
-            give_tiers(item->from->tiers, made.uuid, env);
             ids[index_of(item)] = made.id;
         }
         making.commit();
     }
 
-    update_tiers(work, options.dry_run, env);
+    update_tiers(work, ids, options.dry_run, env);
 
     listing list;
     list.name = "actions";

@@ -6,6 +6,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "lenders.hpp"
 #include "remover.hpp"
 #include "settings.hpp"
 #include "verbs.hpp"
@@ -84,7 +85,6 @@ std::vector<std::string> split(std::string_view text)
 bool is_offered(const setting &what)
 {
     return what.kind != setting_kind::instances &&
-           what.kind != setting_kind::tiers &&
            what.kind != setting_kind::ledger &&
            what.kind != setting_kind::output;
 }
@@ -173,10 +173,29 @@ std::vector<emuv::instance_info> choose_instances(const batch_options &options,
                 found.size() == 1 ? "" : "s", jobs));
         found.resize(wanted);
     }
-    if (!options.dry_run && !options.settings.of("EMUV_DISABLE").given())
-        for (const auto &info : found)
-            try_instance(info.id, env);
     return found;
+}
+
+// A worker for each of them. Its programs may take what the tiers of its
+// instance lend, too.
+std::vector<batch_worker>
+workers_of(const std::vector<emuv::instance_info> &instances,
+           const variables &common, const batch_options &options,
+           const environment &env)
+{
+    std::vector<batch_worker> workers;
+    for (const auto &info : instances) {
+        const auto all = with_lenders({info.id}, options.settings, env);
+        if (!options.dry_run && !options.settings.holds("EMUV_DISABLE"))
+            for (const int id : all.ids)
+                try_instance(id, env);
+        batch_worker worker{
+            info.name(), common, {info.total_bytes() + all.lent}};
+        for (auto &each : all.variables())
+            worker.set.push_back(std::move(each));
+        workers.push_back(std::move(worker));
+    }
+    return workers;
 }
 
 std::vector<batch_worker> make_workers(const batch_options &options,
@@ -188,13 +207,13 @@ std::vector<batch_worker> make_workers(const batch_options &options,
     variables common = options.settings.variables();
     common.emplace_back("LD_PRELOAD", own_preload(cuda_library_folder(
                                           options.cuda_library_dir)));
-    std::vector<batch_worker> workers;
     if (own_limits(options)) {
         if (!options.instances.empty())
             throw usage_error("--instances does not go with --physical and "
                               "--virtual");
         batch_worker worker{"", common, rising_shares(options)};
-        workers.assign(static_cast<std::size_t>(std::max(jobs, 1)), worker);
+        std::vector<batch_worker> workers(
+            static_cast<std::size_t>(std::max(jobs, 1)), worker);
         if (!options.dry_run) {
             for (auto &each : workers)
                 each.set.emplace_back("EMUV_LEDGER", made.add());
@@ -202,15 +221,13 @@ std::vector<batch_worker> make_workers(const batch_options &options,
         }
         return workers;
     }
-    const auto instances = choose_instances(options, jobs, env);
-    const std::size_t count =
-        jobs > 0 ? static_cast<std::size_t>(jobs) : instances.size();
-    for (std::size_t i = 0; i < count; i++) {
-        const auto &info = instances[i % instances.size()];
-        batch_worker worker{info.name(), common, {info.total_bytes()}};
-        worker.set.emplace_back("EMUV_INSTANCE", std::to_string(info.id));
-        workers.push_back(std::move(worker));
-    }
+    auto workers =
+        workers_of(choose_instances(options, jobs, env), common, options, env);
+    const std::size_t instances = workers.size();
+    if (jobs > 0)
+        workers.resize(static_cast<std::size_t>(jobs));
+    for (std::size_t i = instances; i < workers.size(); i++)
+        workers[i] = workers[i % instances];
     return workers;
 }
 

@@ -8,10 +8,10 @@
 #include "instances.hpp"
 #include "names.hpp"
 #include "profiles.hpp"
-#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
+#include <emuv/name.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
 
@@ -135,7 +135,7 @@ void check_name_option(const create_options &options, emuv::profile &what,
         return;
     }
     parse_option("--name", [&] {
-        check_name(options.name);
+        emuv::check_name(options.name);
         return 0;
     });
     if (what.count != 1)
@@ -199,10 +199,8 @@ void cmd_create(const create_options &options, environment &env)
     creation work(env);
     std::vector<emuv::instance_info> made;
     made.reserve(specs.size());
-    for (const auto &spec : specs) {
-        made.push_back(work.make(spec));
-        give_tiers(what.tiers, made.back().uuid, env);
-    }
+    for (const auto &spec : specs)
+        made.push_back(work.make(spec, what.tiers));
     if (!options.name.empty())
         give_name(options.name, made.front().uuid, env);
     if (options.persist)

@@ -5,9 +5,10 @@
 #include "failure.hpp"
 #include "instance_options.hpp"
 #include "instances.hpp"
-#include "names.hpp"
 #include "tiers.hpp"
 #include "verbs.hpp"
+
+#include <emuv/name.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -63,7 +64,7 @@ void cmd_define(const define_options &options, environment &env)
         throw usage_error("give one name");
     const std::string &name = options.names.front();
     try {
-        check_name(name);
+        emuv::check_name(name);
     } catch (const std::invalid_argument &problem) {
         throw usage_error(problem.what());
     }

@@ -6,6 +6,7 @@
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
+#include "lib/entries.hpp"
 #include "module_file.hpp"
 #include "profiles.hpp"
 #include "verbs.hpp"
@@ -389,11 +390,8 @@ private:
     std::vector<std::string> card_nodes() const
     {
         std::vector<std::string> names;
-        std::error_code problem;
-        std::filesystem::directory_iterator entry(env_.dev, problem);
-        for (; !problem && entry != std::filesystem::directory_iterator();
-             entry.increment(problem)) {
-            const std::string node = entry->path().filename().string();
+        for (const auto &entry : emuv::entries(env_.dev)) {
+            const std::string node = entry.path().filename().string();
             constexpr std::string_view start = "nvidia";
             if (node.starts_with(start) && node.size() > start.size() &&
                 node.find_first_not_of("0123456789", start.size()) ==

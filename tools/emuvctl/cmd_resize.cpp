@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl resize: changes the sizes of an instance, in use or not.
+// emuvctl resize: changes the sizes of an instance, in use or not, and its
+// tiers.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/control.hpp>
@@ -24,6 +26,7 @@ struct resize_options
     std::vector<std::string> instances;
     std::string physical;
     std::string virtual_size;
+    std::string tier;
     bool dry_run = false;
 };
 
@@ -50,15 +53,27 @@ void check_room(const emuv::instance_info &info, std::uint64_t physical,
         refuse("virtual VRAM", info.virtual_used_bytes);
 }
 
+std::string say_tiers(const std::vector<emuv::tier> &tiers)
+{
+    return tiers.empty() ? "none" : emuv::format_tiers(tiers);
+}
+
 void cmd_resize(const resize_options &options, environment &env)
 {
     if (options.instances.size() != 1)
         throw usage_error("give one instance");
-    if (options.physical.empty() && options.virtual_size.empty())
-        throw usage_error("give --physical, --virtual or both");
+    const bool sizes =
+        !options.physical.empty() || !options.virtual_size.empty();
+    if (!sizes && options.tier.empty())
+        throw usage_error("give --physical, --virtual or --tier");
     const auto physical = parse_optional_size("--physical", options.physical);
     const auto virtual_bytes =
         parse_optional_size("--virtual", options.virtual_size);
+    const auto tiers = options.tier.empty()
+                           ? std::vector<emuv::tier>()
+                           : parse_option("--tier", [&] {
+                                 return emuv::parse_tiers(options.tier);
+                             });
     const auto info =
         read_instances(parse_instances(options.instances, env), env).front();
     const auto new_physical = physical.value_or(info.physical_bytes);
@@ -70,14 +85,25 @@ void cmd_resize(const resize_options &options, environment &env)
     }
     check_room(info, new_physical, new_virtual);
     if (options.dry_run) {
-        env.out.write(fmt::format(
-            "would resize {}: {} + {} to {} + {}\n", info.name(),
-            say_size(info.physical_bytes, false),
-            say_size(info.virtual_bytes, false), say_size(new_physical, false),
-            say_size(new_virtual, false)));
+        std::string text;
+        if (sizes)
+            text = fmt::format(
+                "would resize {}: {} + {} to {} + {}\n", info.name(),
+                say_size(info.physical_bytes, false),
+                say_size(info.virtual_bytes, false),
+                say_size(new_physical, false), say_size(new_virtual, false));
+        if (!options.tier.empty())
+            text += fmt::format(
+                "would change the tiers of {}: {} to {}\n", info.name(),
+                say_tiers(tiers_of_instance(info.uuid, env)), say_tiers(tiers));
+        env.out.write(text);
         return;
     }
-    emuv::control(env.dev, env.kernel).resize(info.id, physical, virtual_bytes);
+    if (sizes)
+        emuv::control(env.dev, env.kernel)
+            .resize(info.id, physical, virtual_bytes);
+    if (!options.tier.empty())
+        give_tiers(tiers, info.uuid, env);
 }
 
 } // namespace
@@ -89,12 +115,16 @@ verb resize_verb()
                 "Changes an instance's share of VRAM, of system RAM or both, "
                 "while programs\n"
                 "use it. It never becomes smaller than the memory that they "
-                "have.\n"
+                "have. Tiers are for programs that start later.\n"
                 "  emuvctl resize emuv0 --physical 16G --virtual 48G"};
     resize.options = {
         {"--physical", "SIZE", "share of VRAM", &options->physical},
         {"--virtual", "SIZE", "share of system RAM, a multiple of 2M",
          &options->virtual_size},
+        {"--tier", "TIERS",
+         "VRAM of other instances' cards that its programs\n"
+         "take before system RAM, as of create; or none",
+         &options->tier},
         dry_run_flag(options->dry_run)};
     resize.arguments = instance_arguments(options->instances);
     resize.aliases = {"modify"};

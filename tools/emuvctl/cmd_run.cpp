@@ -6,12 +6,12 @@
 #include "failure.hpp"
 #include "frameworks.hpp"
 #include "instances.hpp"
+#include "lenders.hpp"
 #include "remover.hpp"
 #include "score_file.hpp"
 #include "score_run.hpp"
 #include "settings.hpp"
 #include "signals.hpp"
-#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/error.hpp>
@@ -31,7 +31,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,58 +64,6 @@ std::vector<int> instances_of(const std::string &text, const environment &env)
         start = end + 1;
     }
     return ids;
-}
-
-// The instance that lends, for a tier of another.
-int lender_of(const emuv::tier &tier, int borrower, const environment &env)
-{
-    int lender = -1;
-    try {
-        lender = parse_instances(std::span(&tier.instance, 1), env).front();
-        if (!env.sysfs().instance(lender))
-            throw failure(emuv::instance_name(lender) + ": no such instance");
-    } catch (const std::exception &problem) {
-        throw failure(fmt::format("a tier of {}: {}; --tier none leaves its "
-                                  "tiers out",
-                                  emuv::instance_name(borrower),
-                                  problem.what()));
-    }
-    return lender;
-}
-
-// The tiers of the first instance, as the library takes them. Instances that
-// lend and are not named yet are those of the next cards.
-// @param ids  in: the instances that are named; out: with those that lend
-std::string tier_of_first(std::vector<int> &ids, const run_options &options,
-                          const environment &env)
-{
-    const int first = ids.front();
-    const auto info = env.sysfs().instance(first);
-    const auto tiers =
-        info ? tiers_of_instance(info->uuid, env) : std::vector<emuv::tier>();
-    const auto &store = options.settings.of("EMUV_STORE");
-    if (!tiers.empty() &&
-        (store.given() ? store.text : store.what->of_caller()) == "pages")
-        throw usage_error(fmt::format("--store pages: the tiers of {} need the "
-                                      "numa store; --tier none leaves them out",
-                                      emuv::instance_name(first)));
-    std::string text;
-    std::vector<int> lenders = {first};
-    for (const auto &each : tiers) {
-        const int lender = lender_of(each, first, env);
-        if (std::find(lenders.begin(), lenders.end(), lender) != lenders.end())
-            throw failure(fmt::format(
-                "{} has {} as its tier{}", emuv::instance_name(first),
-                lender == first ? "itself" : emuv::instance_name(lender),
-                lender == first ? "" : " twice"));
-        lenders.push_back(lender);
-        auto at = std::find(ids.begin(), ids.end(), lender);
-        if (at == ids.end())
-            at = ids.insert(at, lender);
-        text += fmt::format("{}peer:{}={}", text.empty() ? "" : ",",
-                            at - ids.begin(), each.bytes);
-    }
-    return text;
 }
 
 // True if the program has limits of its own.
@@ -249,16 +196,13 @@ void cmd_run(const run_options &options, environment &env)
     variables set = settings.variables();
     const auto folder = cuda_library_folder(options.cuda_library_dir);
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
-        auto ids = instances_of(instance.text, env);
-        const auto &tier = settings.of("EMUV_TIER");
-        if (!tier.given() && !settings.holds("EMUV_DISABLE"))
-            if (auto text = tier_of_first(ids, options, env); !text.empty())
-                set.emplace_back(tier.what->variable, std::move(text));
+        const auto all =
+            with_lenders(instances_of(instance.text, env), settings, env);
         if (!options.dry_run && !settings.holds("EMUV_DISABLE"))
-            for (const int id : ids)
+            for (const int id : all.ids)
                 try_instance(id, env);
-        set.emplace_back(instance.what->variable,
-                         fmt::format("{}", fmt::join(ids, ",")));
+        for (auto &each : all.variables())
+            set.push_back(std::move(each));
     }
     set.emplace_back("LD_PRELOAD", own_preload(folder));
     if (settings.holds("EMUV_MOVE") && !settings.holds("EMUV_DISABLE") &&

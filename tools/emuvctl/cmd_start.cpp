@@ -6,8 +6,9 @@
 #include "failure.hpp"
 #include "instances.hpp"
 #include "names.hpp"
-#include "tiers.hpp"
 #include "verbs.hpp"
+
+#include <emuv/name.hpp>
 
 #include <memory>
 
@@ -34,7 +35,7 @@ std::vector<emuv::profile> chosen_profiles(const start_options &options,
     for (const auto &name : options.names) {
         emuv::profile what = find_profile(profiles, name);
         try {
-            check_name(name);
+            emuv::check_name(name);
         } catch (const std::invalid_argument &) {
             throw failure(fmt::format("an instance cannot be called '{}'; "
                                       "'emuvctl apply' makes it without a name",
@@ -71,9 +72,8 @@ void cmd_start(const start_options &options, environment &env)
     creation work(env);
     std::vector<emuv::instance_info> made;
     for (const auto &what : chosen) {
-        made.push_back(work.make(what.spec, what.name));
+        made.push_back(work.make(what.spec, what.tiers, what.name));
         give_name(what.name, made.back().uuid, env);
-        give_tiers(what.tiers, made.back().uuid, env);
     }
     work.commit();
     print_instances(made, print, options.output, env);

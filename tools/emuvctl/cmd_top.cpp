@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "lib/entries.hpp"
 #include "sampling.hpp"
 #include "verbs.hpp"
 #include "watch/terminal.hpp"
@@ -96,12 +97,9 @@ bool holds(int pid, const std::string &node, const environment &env)
     if (!wanted)
         return false;
     // The process may end meanwhile, and its folder with it.
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(
-        env.proc / std::to_string(pid) / "fd", problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem)) {
-        const auto held = look_at(entry->path());
+    for (const auto &entry :
+         emuv::entries(env.proc / std::to_string(pid) / "fd")) {
+        const auto held = look_at(entry.path());
         if (held && same_file(*held, *wanted))
             return true;
     }

@@ -6,6 +6,7 @@
 #include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "lib/entries.hpp"
 #include "names.hpp"
 #include "output.hpp"
 
@@ -60,11 +61,9 @@ std::vector<emuv::profile> present_profiles(const std::string &config)
 {
     std::error_code problem;
     bool any = std::filesystem::exists(main_file(config), problem);
-    std::filesystem::directory_iterator entry(folder_of(config), problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        any = any || (entry->path().extension() == ".conf" &&
-                      !entry->path().filename().string().starts_with('.'));
+    for (const auto &entry : emuv::entries(folder_of(config)))
+        any = any || (entry.path().extension() == ".conf" &&
+                      !entry.path().filename().string().starts_with('.'));
     return any ? emuv::load_profiles(main_file(config))
                : std::vector<emuv::profile>();
 }

@@ -14,6 +14,7 @@
 #include <emuv/error.hpp>
 #include <emuv/gpu_model.hpp>
 #include <emuv/module.hpp>
+#include <emuv/name.hpp>
 #include <emuv/size.hpp>
 
 #include <algorithm>
@@ -204,7 +205,7 @@ std::vector<int> parse_instances(std::span<const std::string> words,
         auto id = emuv::parse_instance(word);
         if (!id) {
             try {
-                check_name(word);
+                emuv::check_name(word);
             } catch (const std::invalid_argument &) {
                 throw usage_error(fmt::format(
                     "'{}' names no instance; write emuv0, 0, /dev/emuv0, or a "
@@ -406,12 +407,23 @@ void creation::commit() noexcept
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,
+                                   const std::vector<emuv::tier> &tiers,
                                    const std::string &profile)
 {
     made_.reserve(made_.size() + 1);
-    int id = emuv::any;
+    const int id = make_one(spec, profile);
+    made_.push_back(id);
+    await_node(id);
+    auto info = control_.query(id);
+    give_tiers(tiers, info.uuid, env_);
+    return info;
+}
+
+int creation::make_one(const emuv::instance_spec &spec,
+                       const std::string &profile)
+{
     try {
-        id = control_.create(spec);
+        return control_.create(spec);
     } catch (const emuv::error &problem) {
         if (problem.number() != ENOMEM)
             throw;
@@ -426,8 +438,10 @@ emuv::instance_info creation::make(const emuv::instance_spec &spec,
             throw;
         throw failure(explain_promise(env_, spec.virtual_bytes, profile));
     }
-    made_.push_back(id);
+}
 
+void creation::await_node(int id) const
+{
     const auto poll = [this](double seconds, const auto &done) {
         const double end = env_.clock() + seconds;
         while (!done())
@@ -448,7 +462,6 @@ emuv::instance_info creation::make(const emuv::instance_spec &spec,
     // udev then gives the node to its group; a program that waits for this
     // command will want to open it.
     poll(udev_timeout, [&] { return !exists(env_.run / "udev/queue"); });
-    return control_.query(id);
 }
 
 std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,

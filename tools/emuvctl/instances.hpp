@@ -103,15 +103,19 @@ public:
     creation &operator=(const creation &) = delete;
     ~creation();
 
-    /// Makes one and waits until its node is there.
+    /// Makes one, waits until its node is there, and gives it tiers.
     /// @param profile  the section that asks for it, for messages; or empty
-    /// @throws emuv::error, failure
+    /// @throws emuv::error, failure, std::system_error
     emuv::instance_info make(const emuv::instance_spec &spec,
+                             const std::vector<emuv::tier> &tiers,
                              const std::string &profile = {});
     /// They stay. Containers are offered them where their names were before.
     void commit() noexcept;
 
 private:
+    int make_one(const emuv::instance_spec &spec, const std::string &profile);
+    void await_node(int id) const;
+
     environment &env_;
     emuv::control control_;
     std::vector<int> made_;

@@ -5,16 +5,14 @@
 #include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
-#include "output.hpp"
+#include "lib/entries.hpp"
 #include "tiers.hpp"
 
 #include <emuv/sysfs.hpp>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
-#include <stdexcept>
 #include <system_error>
 
 #include <fcntl.h>
@@ -26,16 +24,9 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::size_t longest = 48;
-
 std::filesystem::path folder(const environment &env)
 {
     return env.run / "emuv/names";
-}
-
-bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 // It stands beside the names, and root alone can open it: nobody else can hold
@@ -69,38 +60,13 @@ names_lock::names_lock(const environment &env, folder missing)
     }
 }
 
-void check_name(std::string_view name)
-{
-    const bool fits = !name.empty() && name.size() <= longest &&
-                      is_letter(name.front()) &&
-                      std::all_of(name.begin(), name.end(), [](char c) {
-                          return is_letter(c) || (c >= '0' && c <= '9') ||
-                                 c == '-' || c == '_' || c == '.';
-                      });
-    if (!fits)
-        throw std::invalid_argument(fmt::format(
-            "'{}' is no name; one has 1 to {} letters, digits, '-', '_' and "
-            "'.', with a letter first",
-            printable(name), longest));
-    // emuv01 and emuv99999 are no instances, and would be taken for some.
-    const bool numbered =
-        name.starts_with("emuv") && name.size() > 4 &&
-        name.find_first_not_of("0123456789", 4) == std::string_view::npos;
-    if (numbered || emuv::parse_instance(name))
-        throw std::invalid_argument(
-            fmt::format("'{}' is the number of an instance", name));
-}
-
 std::map<std::string, std::string> read_names(const environment &env)
 {
     std::map<std::string, std::string> names;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(folder(env), problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        if (const auto uuid = emuv::read_line_file(entry->path());
-            uuid && !entry->path().filename().string().starts_with('.'))
-            names.emplace(*uuid, entry->path().filename().string());
+    for (const auto &entry : emuv::entries(folder(env)))
+        if (const auto uuid = emuv::read_line_file(entry.path());
+            uuid && !entry.path().filename().string().starts_with('.'))
+            names.emplace(*uuid, entry.path().filename().string());
     return names;
 }
 

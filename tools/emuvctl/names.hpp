@@ -7,7 +7,6 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 
 namespace emuvctl {
 
@@ -30,10 +29,6 @@ public:
 private:
     emuv::unique_fd file_;
 };
-
-/// Throws std::invalid_argument unless this can be a name: 1 to 48 letters,
-/// digits, '-', '_' and '.', with a letter first, and not "emuvN".
-void check_name(std::string_view name);
 
 /// Names by UUID, those of instances that have gone since included. Empty
 /// where nobody has given any.

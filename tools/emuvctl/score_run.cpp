@@ -5,6 +5,7 @@
 #include "base/summary.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "lib/entries.hpp"
 #include "output.hpp"
 #include "report/page.hpp"
 #include "report/run.hpp"
@@ -245,13 +246,10 @@ emuv::report::came read_pages(const std::filesystem::path &folder,
                               const environment &env)
 {
     emuv::report::came out;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(folder, problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem)) {
+    for (const auto &entry : emuv::entries(folder)) {
         // The program's user may have put anything here.
         const emuv::unique_fd file(
-            ::open(entry->path().c_str(),
+            ::open(entry.path().c_str(),
                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
         struct stat about = {};
         if (!file || ::fstat(file.get(), &about) != 0 ||

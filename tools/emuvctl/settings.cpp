@@ -267,12 +267,16 @@ const asked_setting &asked_settings::of(std::string_view variable) const
     });
 }
 
-bool asked_settings::holds(std::string_view variable) const
+std::string asked_settings::value(std::string_view variable) const
 {
     const auto &asked = of(variable);
-    const std::string value =
-        asked.given() ? value_of(asked) : asked.what->of_caller();
-    return !value.empty() && value != "0";
+    return asked.given() ? value_of(asked) : asked.what->of_caller();
+}
+
+bool asked_settings::holds(std::string_view variable) const
+{
+    const std::string text = value(variable);
+    return !text.empty() && text != "0";
 }
 
 void asked_settings::check() const
@@ -286,11 +290,17 @@ void asked_settings::check() const
         else if (each.what->kind == setting_kind::names)
             check_names(each);
     }
-    if (of("EMUV_MOVE").given() && of("EMUV_STORE").text == "pages")
-        throw usage_error("--move needs the numa store: pages do not move");
-    if (of("EMUV_TIER").given() && of("EMUV_TIER").text != "none" &&
-        of("EMUV_STORE").text == "pages")
-        throw usage_error("--tier needs the numa store: pages are system RAM");
+    if (value("EMUV_STORE") != "pages")
+        return;
+    const char *const why =
+        of("EMUV_STORE").given() ? "" : ", and EMUV_STORE asks for them";
+    if (holds("EMUV_MOVE"))
+        throw usage_error(
+            fmt::format("{} needs the numa store: pages do not move{}",
+                        of("EMUV_MOVE").given() ? "--move" : "EMUV_MOVE", why));
+    if (of("EMUV_TIER").given() && of("EMUV_TIER").text != "none")
+        throw usage_error(fmt::format(
+            "--tier needs the numa store: pages are system RAM{}", why));
 }
 
 std::vector<std::pair<std::string, std::string>>

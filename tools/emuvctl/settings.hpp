@@ -92,11 +92,16 @@ public:
     [[nodiscard]] const asked_setting &of(std::string_view variable) const;
     [[nodiscard]] std::span<const asked_setting> all() const { return all_; }
 
-    /// True if a switch or flag is on for the program: by its option, or else
-    /// by the environment that the program inherits.
+    /// The text that the program finds: of the option, or else of the
+    /// environment that it inherits. Empty where neither says anything.
+    /// @throws usage_error, failure
+    [[nodiscard]] std::string value(std::string_view variable) const;
+
+    /// True if a switch or flag is on for the program.
     [[nodiscard]] bool holds(std::string_view variable) const;
 
-    /// @throws usage_error a value that a setting does not take
+    /// @throws usage_error a value that a setting does not take, or that does
+    ///   not go with another, of the environment as well
     void check() const;
 
     /// The variables to set, without EMUV_INSTANCE, as the library reads them.

@@ -4,6 +4,7 @@
 
 #include "environment.hpp"
 #include "failure.hpp"
+#include "lib/entries.hpp"
 #include "output.hpp"
 
 #include <emuv/error.hpp>
@@ -150,11 +151,8 @@ int own_number(int pid, const environment &env)
 std::vector<int> all_processes(const environment &env)
 {
     std::vector<int> all;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(env.proc, problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        if (const auto pid = number(entry->path().filename().string()))
+    for (const auto &entry : emuv::entries(env.proc))
+        if (const auto pid = number(entry.path().filename().string()))
             all.push_back(*pid);
     std::sort(all.begin(), all.end());
     return all;
@@ -187,22 +185,17 @@ std::optional<process_statistics> page_of(int pid, const environment &env,
                                           std::error_code &problem)
 {
     const int own = own_number(pid, env);
-    std::filesystem::directory_iterator entry(
-        env.proc / std::to_string(pid) / "fd", problem);
-    if (problem)
-        return {};
-    std::error_code ended; // meanwhile
-    for (; !ended && entry != std::filesystem::directory_iterator();
-         entry.increment(ended)) {
+    for (const auto &entry :
+         emuv::entries(env.proc / std::to_string(pid) / "fd", problem)) {
         std::error_code ignored;
         const auto target =
-            std::filesystem::read_symlink(entry->path(), ignored);
+            std::filesystem::read_symlink(entry.path(), ignored);
         if (target.filename().string().find(emuv::cuda::statistics_name) ==
             std::string::npos)
             continue;
         // Not of a pipe: whoever opens one may wait.
         const emuv::unique_fd fd(
-            ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+            ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         struct stat about = {};
         if (!fd || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
             about.st_size < static_cast<off_t>(sizeof(statistics_head)))

@@ -4,6 +4,7 @@
 
 #include "draft.hpp"
 #include "environment.hpp"
+#include "lib/entries.hpp"
 #include "names.hpp"
 
 #include <emuv/sysfs.hpp>
@@ -64,12 +65,9 @@ void forget_tiers(const std::set<std::string> &there,
                   const environment &env) noexcept
 {
     try {
-        std::error_code problem;
-        std::filesystem::directory_iterator entry(folder(env), problem);
-        for (; !problem && entry != std::filesystem::directory_iterator();
-             entry.increment(problem))
-            if (!there.contains(entry->path().filename().string()))
-                ::unlink(entry->path().c_str());
+        for (const auto &entry : emuv::entries(folder(env)))
+            if (!there.contains(entry.path().filename().string()))
+                ::unlink(entry.path().c_str());
     } catch (...) {
         return; // they mean nothing without their instances
     }

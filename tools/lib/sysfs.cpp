@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The driver and its instances as /sys shows them.
+#include "entries.hpp"
+
 #include <emuv/error.hpp>
 #include <emuv/sysfs.hpp>
 #include <emuv/unique_fd.hpp>
@@ -152,11 +154,8 @@ std::optional<std::string> sysfs::parameter(std::string_view name) const
 std::vector<int> sysfs::ids() const
 {
     std::vector<int> all;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(root_ / "class/emuv", problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem)) {
-        const std::string name = entry->path().filename().string();
+    for (const auto &entry : entries(root_ / "class/emuv")) {
+        const std::string name = entry.path().filename().string();
         if (!name.starts_with("emuv"))
             continue;
         if (const auto id = parse_instance(name))

@@ -2,6 +2,7 @@
 // Reads and writes the tiers of an instance.
 #include "quoted.hpp"
 
+#include <emuv/name.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
 #include <emuv/sysfs.hpp>
@@ -23,21 +24,17 @@ bool is_same(const std::string &one, const std::string &other)
     return id ? id == parse_instance(other) : one == other;
 }
 
-// As an instance may be called, by its number or a name.
-bool is_word(std::string_view text)
+// As an instance may be called here, by its number or a name: no path.
+bool is_called_so(std::string_view text)
 {
-    return !text.empty() && text.size() <= 48 &&
-           std::all_of(text.begin(), text.end(), [](char c) {
-               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                      (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-                      c == '.';
-           });
+    return is_name(text) ||
+           (parse_instance(text) && text.find('/') == std::string_view::npos);
 }
 
 tier parse_tier(std::string_view text)
 {
     const auto sign = text.find('=');
-    if (sign == std::string_view::npos || !is_word(text.substr(0, sign)))
+    if (sign == std::string_view::npos || !is_called_so(text.substr(0, sign)))
         throw std::invalid_argument(quoted(text) +
                                     " is no tier; one is an instance and a "
                                     "size, such as emuv1=40G");

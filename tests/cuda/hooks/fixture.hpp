@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -93,6 +95,19 @@ protected:
     static Handle number(std::uintptr_t is)
     {
         return reinterpret_cast<Handle>(is);
+    }
+
+    /// Checks what a process sees once: it must not have seen it before, in
+    /// this test or in one that is repeated.
+    template <typename Check>
+    static void in_own_process(Check check)
+    {
+        const auto end = [&check] {
+            check();
+            std::fflush(stdout); // it has the failures
+            std::_Exit(HasFailure() ? 1 : 0);
+        };
+        EXPECT_EXIT(end(), testing::ExitedWithCode(0), "");
     }
 
     FakeDriver card_;

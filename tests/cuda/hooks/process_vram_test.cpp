@@ -117,12 +117,15 @@ TEST_F(ProcessVram, IsTheSumOfWhatIsThisProcessesOwn)
 
 TEST_F(ProcessVram, OfAPartOfACardIsFoundByItsOwnName)
 {
-    add(own(), 100);
-    EXPECT_EQ(process_vram(1), 100U);
-    // The whole card's name was tried before.
-    EXPECT_EQ(asked_for, (std::vector<std::string>{
-                             "GPU-01010203-0405-0607-0809-0a0b0c0d0e0f",
-                             "MIG-01010203-0405-0607-0809-0a0b0c0d0e0f"}));
+    // A card is looked for once.
+    in_own_process([] {
+        add(own(), 100);
+        EXPECT_EQ(process_vram(1), 100U);
+        // The whole card's name was tried before.
+        EXPECT_EQ(asked_for, (std::vector<std::string>{
+                                 "GPU-01010203-0405-0607-0809-0a0b0c0d0e0f",
+                                 "MIG-01010203-0405-0607-0809-0a0b0c0d0e0f"}));
+    });
 }
 
 TEST_F(ProcessVram, OfNoCardIsNothing)

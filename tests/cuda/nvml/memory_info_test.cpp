@@ -11,7 +11,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-// As NVML declares them.
+// As NVML declares them. They are no header's of the library: with that one, a
+// field in the wrong place there would be in the same place here.
 extern "C" {
 struct nvmlDevice_st;
 using nvmlDevice_t = nvmlDevice_st *;

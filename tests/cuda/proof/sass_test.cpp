@@ -672,6 +672,33 @@ TEST(proof_decoder, long_special_register_fills_a_uniform_pair)
     EXPECT_EQ(writes(with(of_32_bits, 64 + 16)), 2u);
 }
 
+TEST(proof_decoder, second_register_of_a_long_special_one_is_no_address)
+{
+    constexpr word of_32_bits = {0x00000000000478cb, 0x00000005000};
+    // The upper half is taken from UR5 behind it.
+    const auto verdict = [](word of) {
+        const auto code = code_of({
+            {0x00007000ff0477ac, 0x00008000a00}, // LDCU.64 UR4, c[0x0][0x380]
+            {0x0000000400027c02, 0x00008000f00}, // MOV R2, UR4
+            of,                                  // CS2UR UR4, SR_CLOCKLO
+            {0x0000000500037c02, 0x00008000f00}, // MOV R3, UR5
+            {0x000000ff02007386, 0x0000010e900}, // STG.E.STRONG.GPU [R2], RZ
+            end,
+        });
+        proof::kernel_code kernel;
+        kernel.sm = 120;
+        kernel.code = code;
+        kernel.parameters = 0x380;
+        kernel.parameter_bytes = 8;
+        return proof::prove(kernel);
+    };
+    const auto is = verdict(of_32_bits);
+    EXPECT_TRUE(is.proven()) << proof::describe(is.why) << " at " << is.where;
+    EXPECT_EQ(is.bases, (std::vector<proof::base>{{0, false}}));
+    EXPECT_EQ(verdict(with(of_32_bits, 64 + 16)).why,
+              proof::obstacle::no_parameter);
+}
+
 TEST(proof_decoder, atomic_operation_of_an_unknown_type_fills_four_registers)
 {
     const auto width = [](word of, unsigned sm) {

@@ -1401,13 +1401,11 @@ private:
     void special(const instruction &what)
     {
         const auto which = what.bits(72, 80);
-        const auto operation = what.bits(0, 9);
-        const bool is_s2r = operation == 0x119 || operation == 0x1c3;
         const bool pair = what.writes_pair();
         value made = a_value(a_number);
         if (which == 255)
             made = known_number(0);
-        else if (which == 47 && is_s2r) {
+        else if (which == 47 && !what.reads_long_special()) {
             made = {};
             made.words = sets_.of(word(window_bank, 4));
         }

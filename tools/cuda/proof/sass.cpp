@@ -838,6 +838,13 @@ unsigned instruction::width_of_atomic() const
     }
 }
 
+bool instruction::reads_long_special() const
+{
+    const auto operation = bits(0, 9);
+    return of->does == effect::special &&
+           (operation == 0x005 || operation == 0x0cb);
+}
+
 bool instruction::writes_pair() const
 {
     switch (of->does) {
@@ -849,7 +856,7 @@ bool instruction::writes_pair() const
     case effect::sum_wide:
         return bits(0, 9) != 0x035 || bit(73);
     case effect::special:
-        return (bits(0, 9) == 0x005 || bits(0, 9) == 0x0cb) && bit(80);
+        return reads_long_special() && bit(80);
     case effect::extreme:
         return architecture == sm_120 && bit(74) &&
                (bits(0, 9) == 0x017 || bits(0, 9) == 0x085);

@@ -192,6 +192,9 @@ struct instruction
     [[nodiscard]] unsigned width() const;
     /// The registers that an atomic operation may fill: 1, 2 or 4.
     [[nodiscard]] unsigned width_of_atomic() const;
+    /// True for one of the special registers that a pair of registers takes,
+    /// all of it or half: CS2R and CS2UR. S2R and S2UR read others.
+    [[nodiscard]] bool reads_long_special() const;
     /// True for one that writes a pair of registers, of operations that write
     /// one register or two.
     [[nodiscard]] bool writes_pair() const;
