@@ -66,9 +66,9 @@ OFFERS = {
     "emuvctl run --move --trust=n": "none",
     "emuvctl run --move --trust ": "proven,known proven known all none",
     "emuvctl run --ledger prof": "profiles.conf",
-    "emuvctl run --move=": "always check",
+    "emuvctl run --move=": "always check off",
     "emuvctl run --move=a": "always",
-    "emuvctl run --move --away ": "mapped unmapped",
+    "emuvctl run --away ": "auto mapped unmapped",
     # The program's own words.
     "emuvctl run --instance 0 -- python prof": "profiles.conf",
     "emuvctl run -- emuvct": "emuvctl",

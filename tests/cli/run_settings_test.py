@@ -32,11 +32,11 @@ EXAMPLES = {
     "EMUV_CHARGE": ("allocations", "allocations", LIMIT),
     "EMUV_IPC": (None, "1", LIMIT),
     "EMUV_RECLAIM": (None, "1", LIMIT),
-    "EMUV_MOVE": (None, "1", LIMIT),
-    "EMUV_AWAY": ("unmapped", "unmapped", ("--move", *LIMIT)),
-    "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
-    "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
-    "EMUV_STATS": ("FOLDER/stats", "FOLDER/stats", ("--move", *LIMIT)),
+    "EMUV_MOVE": ("check", "check", LIMIT),
+    "EMUV_AWAY": ("unmapped", "unmapped", LIMIT),
+    "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", LIMIT),
+    "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", LIMIT),
+    "EMUV_STATS": ("FOLDER/stats", "FOLDER/stats", LIMIT),
     "EMUV_RECORD": ("FOLDER/tape", "FOLDER/tape", ()),
     "EMUV_DISABLE": (None, "1", ()),
     "EMUV_LIBCUDA": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
@@ -91,12 +91,14 @@ class RunSettingsTest(unittest.TestCase):
         for setting, (given, expected, beside) in EXAMPLES.items():
             with self.subTest(setting):
                 words = [rows[setting]]
-                if given is not None:
+                if setting == "EMUV_MOVE":
+                    words = [f"{words[0]}={given}"]
+                elif given is not None:
                     words.append(self.in_folder(given))
                 found = self.environment_under(*words, *beside)
                 self.assertEqual(found.get(setting), self.in_folder(expected))
                 # And only where it is asked for.
-                if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER"):
+                if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER", "EMUV_MOVE"):
                     self.assertNotIn(setting, self.environment_under(*LIMIT))
 
     def test_every_word_of_the_page_reaches_the_program(self):
@@ -107,14 +109,10 @@ class RunSettingsTest(unittest.TestCase):
                 setting, option = found.groups()
             elif found := WORD.match(line):
                 word = found[1]
-                if word == "0":  # no option says that
-                    continue
-                beside = () if option == "--move" else ("--move",)
-                if (option, word) == ("--store", "pages"):
-                    beside = ()
+                said = "off" if (option, word) == ("--move", "0") else word
                 with self.subTest(option, word=word):
                     environment = self.environment_under(
-                        f"{option}={word}", *beside, *LIMIT)
+                        f"{option}={said}", *LIMIT)
                     self.assertEqual(environment[setting], word)
                 seen.add((option, word))
         self.assertLessEqual({("--away", "unmapped"), ("--move", "check"),
@@ -154,8 +152,10 @@ class RunSettingsTest(unittest.TestCase):
         for words, message, status in (
                 (("--ipc",), "give --instance, or --physical, --virtual or "
                  "both", 125),
-                (("--trust", "all", *LIMIT), "--trust needs --move", 125),
-                (("--trace", "x", *LIMIT), "--trace needs --move", 125),
+                (("--trust", "all", "--move=off", *LIMIT),
+                 "--trust does nothing where no memory moves", 125),
+                (("--trace", "x", "--store", "pages", *LIMIT),
+                 "--trace does nothing where no memory moves", 125),
                 (("--record", "x", *LIMIT), "--record goes without a limit: "
                  "a tape is of a program by itself", 125),
                 (("--move", "--store", "pages", *LIMIT),
@@ -242,6 +242,7 @@ class RunSettingsTest(unittest.TestCase):
         usual = [f"XLA_FLAGS={no_graphs}",
                  "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
                  "XLA_PYTHON_CLIENT_PREALLOCATE=false"]
+        self.assertEqual(dry(), usual)
         self.assertEqual(dry("--move"), usual)
         self.assertEqual(dry(EMUV_MOVE="1"), usual)
         self.assertEqual(dry("--move", XLA_FLAGS="--xla_a=1",
@@ -249,11 +250,27 @@ class RunSettingsTest(unittest.TestCase):
                          [f"XLA_FLAGS='--xla_a=1 {no_graphs}'", usual[1]])
         for known in (no_graphs + "FUSION", "/a/file/of/flags"):
             self.assertEqual(dry("--move", XLA_FLAGS=known), usual[1:])
-        for still in (dry(), dry("--move", "--leave-frameworks"),
-                      dry(EMUV_MOVE="0"), dry("--move", "--disable"),
+        for still in (dry("--move=off"), dry("--leave-frameworks"),
+                      dry("--store", "pages"), dry(EMUV_MOVE="0"), dry("--move", "--disable"),
                       dry("--move", EMUV_DISABLE="1")):
             self.assertEqual(still, [])
         self.assertEqual(dry("--move", EMUV_DISABLE="0"), usual)
+
+    def test_memory_moves_unless_something_else_is_asked_for(self):
+        for words, variables, found in (
+                ((), {}, "1"), (("--move",), {}, "1"),
+                (("--move=off",), {}, "0"), ((), {"EMUV_MOVE": "0"}, "0"),
+                ((), {"EMUV_MOVE": ""}, "1"),
+                ((), {"EMUV_MOVE": "always"}, "always"),
+                (("--move",), {"EMUV_MOVE": "0"}, "1"),
+                (("--store", "pages"), {}, None),
+                ((), {"EMUV_STORE": "pages"}, None),
+                (("--disable",), {}, None), ((), {"EMUV_DISABLE": "1"}, None)):
+            with self.subTest(words, **variables):
+                environment = self.environment_under(*words, *LIMIT, **variables)
+                self.assertEqual(environment.get("EMUV_MOVE"), found)
+        self.assertNotIn("EMUV_MOVE", self.environment_under(
+            "--record", self.folder / "tape"))
 
     def test_the_callers_environment_disables_as_the_option_does(self):
         for more, variables in ((("--disable",), {}), ((), {"EMUV_DISABLE": "1"})):

@@ -2194,13 +2194,15 @@ TEST_F(verbs, run_takes_no_options_behind_the_program)
     ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
     const std::string start = start_with_library();
     const auto result =
-        run(start + "0 --dry-run python x.py --ipc --move --instance 7 -- -x");
+        run(start +
+            "0 --dry-run python x.py --ipc --move=check --instance 7 -- -x");
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_THAT(result.out,
-                AllOf(HasSubstr("\npython x.py --ipc --move --instance 7 -- "
-                                "-x\n"),
+                AllOf(HasSubstr("\npython x.py --ipc --move=check --instance 7 "
+                                "-- -x\n"),
                       HasSubstr("EMUV_INSTANCE=0\n"),
-                      Not(HasSubstr("EMUV_MOVE")), Not(HasSubstr("EMUV_IPC"))));
+                      Not(HasSubstr("EMUV_MOVE=check")),
+                      Not(HasSubstr("EMUV_IPC"))));
     EXPECT_EQ(run(start + "0 --dry-run -- list --ipc").out,
               run(start + "0 --dry-run list --ipc").out);
     // Brackets make no list of what is one word of the program's.

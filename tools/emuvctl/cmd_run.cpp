@@ -274,7 +274,7 @@ verb run_verb()
              std::move(score),
              std::move(json),
              flag("--leave-frameworks", options->leaves_frameworks,
-                  "with --move: leave JAX's variables alone"),
+                  "leave JAX's variables alone"),
              flag("--dry-run", options->dry_run,
                   "only print the variables and the command")})
         run.options.push_back(std::move(each));

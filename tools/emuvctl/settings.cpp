@@ -42,18 +42,30 @@ std::vector<setting> read_definitions()
     };
 }
 
-// The words that its option takes: not the one that turns a switch off.
-std::span<const setting_value> words_of(const setting &what)
+// Of the setting that holds where nobody says otherwise.
+constexpr std::string_view moves_variable = "EMUV_MOVE";
+
+// What turns a switch off, as its option has it. The variable has 0.
+constexpr std::string_view off_word = "off";
+
+// The words that its option takes. A switch's first one is what the option
+// alone means, and its last one turns it off.
+std::vector<setting_value> words_of(const setting &what)
 {
-    const auto all = std::span(what.values);
-    return all.subspan(what.kind == setting_kind::toggle ? 1 : 0);
+    auto words = what.values;
+    if (what.kind == setting_kind::toggle) {
+        std::rotate(words.begin(), words.begin() + 1, words.end());
+        words.back().word = off_word;
+    }
+    return words;
 }
 
 // Of a switch, --help says what each word does behind a sign.
 std::string help_of_switch(const setting &what)
 {
+    const auto words = words_of(what);
     std::string text;
-    for (const auto &each : words_of(what).subspan(1))
+    for (const auto &each : std::span(words).subspan(1))
         text += fmt::format(". {}={}: {}", what.option, each.word, each.help);
     return text;
 }
@@ -172,9 +184,10 @@ std::string value_of(const asked_setting &asked)
         return whole_path(asked.text);
     case setting_kind::library:
         return named_library(asked);
+    case setting_kind::toggle:
+        return asked.text == off_word ? "0" : asked.text;
     case setting_kind::instances:
     case setting_kind::choice:
-    case setting_kind::toggle:
     case setting_kind::names:
         return asked.text;
     }
@@ -249,7 +262,7 @@ std::vector<option> asked_settings::options()
             one.implied = one.words.front().text;
             one.words.erase(one.words.begin());
         }
-        if (*what.needs != '\0')
+        if (*what.needs != '\0' && what.needs != moves_variable)
             one.needs = {setting_of(what.needs).option};
         if (what.kind == setting_kind::instances)
             for (const auto &other : settings())
@@ -270,7 +283,18 @@ const asked_setting &asked_settings::of(std::string_view variable) const
 std::string asked_settings::value(std::string_view variable) const
 {
     const auto &asked = of(variable);
-    return asked.given() ? value_of(asked) : asked.what->of_caller();
+    if (asked.given())
+        return value_of(asked);
+    std::string text = asked.what->of_caller();
+    if (text.empty() && variable == moves_variable && may_move())
+        return "1";
+    return text;
+}
+
+bool asked_settings::may_move() const
+{
+    return value("EMUV_STORE") != "pages" && !of("EMUV_RECORD").given() &&
+           !holds("EMUV_DISABLE");
 }
 
 bool asked_settings::holds(std::string_view variable) const
@@ -290,14 +314,20 @@ void asked_settings::check() const
         else if (each.what->kind == setting_kind::names)
             check_names(each);
     }
+    if (!holds(moves_variable))
+        for (const auto &each : all_)
+            if (each.given() && each.what->needs == moves_variable)
+                throw usage_error(
+                    fmt::format("{} does nothing where no memory moves",
+                                each.what->option));
     if (value("EMUV_STORE") != "pages")
         return;
     const char *const why =
         of("EMUV_STORE").given() ? "" : ", and EMUV_STORE asks for them";
-    if (holds("EMUV_MOVE"))
-        throw usage_error(
-            fmt::format("{} needs the numa store: pages do not move{}",
-                        of("EMUV_MOVE").given() ? "--move" : "EMUV_MOVE", why));
+    if (holds(moves_variable))
+        throw usage_error(fmt::format(
+            "{} needs the numa store: pages do not move{}",
+            of(moves_variable).given() ? "--move" : "EMUV_MOVE", why));
     if (of("EMUV_TIER").given() && of("EMUV_TIER").text != "none")
         throw usage_error(fmt::format(
             "--tier needs the numa store: pages are system RAM{}", why));
@@ -307,9 +337,14 @@ std::vector<std::pair<std::string, std::string>>
 asked_settings::variables() const
 {
     std::vector<std::pair<std::string, std::string>> set;
-    for (const auto &each : all_)
-        if (each.given() && each.what->kind != setting_kind::instances)
-            set.emplace_back(each.what->variable, value_of(each));
+    for (const auto &each : all_) {
+        const setting &what = *each.what;
+        if (each.given() && what.kind != setting_kind::instances)
+            set.emplace_back(what.variable, value_of(each));
+        else if (what.variable == moves_variable && what.of_caller().empty() &&
+                 may_move())
+            set.emplace_back(what.variable, value(what.variable));
+    }
     return set;
 }
 

@@ -93,7 +93,8 @@ public:
     [[nodiscard]] std::span<const asked_setting> all() const { return all_; }
 
     /// The text that the program finds: of the option, or else of the
-    /// environment that it inherits. Empty where neither says anything.
+    /// environment that it inherits. Empty where neither says anything. Memory
+    /// moves then, where it can.
     /// @throws usage_error, failure
     [[nodiscard]] std::string value(std::string_view variable) const;
 
@@ -110,6 +111,9 @@ public:
     variables() const;
 
 private:
+    // True unless something else is asked for that does not go with movement.
+    [[nodiscard]] bool may_move() const;
+
     std::vector<asked_setting> all_;
 };
 

@@ -159,6 +159,20 @@ TEST(Settings, StoreAndReportAreNamed)
     EXPECT_EQ(read({{"EMUV_STORE", "numa"}}).store, store_kind::numa);
 }
 
+TEST(Settings, WhatLeavesIsUnmappedUnlessTheUserVouchesForKernels)
+{
+    EXPECT_TRUE(read({}).unmaps());
+    for (const char *const trust :
+         {"proven", "known", "none", "proven,known,-mine*", "-a,proven"})
+        EXPECT_TRUE(read({{"EMUV_TRUST", trust}}).unmaps()) << trust;
+    for (const char *const trust :
+         {"all", "*", "proven,known,libmine.so", "mine"})
+        EXPECT_FALSE(read({{"EMUV_TRUST", trust}}).unmaps()) << trust;
+    EXPECT_TRUE(
+        read({{"EMUV_TRUST", "all"}, {"EMUV_AWAY", "unmapped"}}).unmaps());
+    EXPECT_FALSE(read({{"EMUV_AWAY", "mapped"}}).unmaps());
+}
+
 TEST(Settings, TheFirstOfTheWordsHoldsWhereNoneIsGiven)
 {
     const settings asked = read({});
@@ -166,7 +180,7 @@ TEST(Settings, TheFirstOfTheWordsHoldsWhereNoneIsGiven)
     EXPECT_EQ(asked.store, store_kind::automatic);
     EXPECT_EQ(asked.charged, charged_kind::all);
     EXPECT_EQ(asked.move, move_kind::off);
-    EXPECT_EQ(asked.away, away_kind::mapped);
+    EXPECT_EQ(asked.away, away_kind::automatic);
     EXPECT_STREQ(asked.trust, "proven,known");
 }
 

@@ -194,4 +194,20 @@ settings read_settings(char *(*get)(const char *name))
     return from.read;
 }
 
+bool settings::unmaps() const
+{
+    if (away != away_kind::automatic)
+        return away == away_kind::unmapped;
+    std::string_view left = trust == nullptr ? "" : trust;
+    while (!left.empty()) {
+        const std::size_t end = std::min(left.find(','), left.size());
+        const std::string_view word = left.substr(0, end);
+        left.remove_prefix(std::min(end + 1, left.size()));
+        if (word != "proven" && word != "known" && word != "none" &&
+            word.substr(0, 1) != "-")
+            return false;
+    }
+    return true;
+}
+
 } // namespace emuv::cuda

@@ -64,6 +64,11 @@ struct settings
         return move != move_kind::off;
     }
 
+    /// True if nothing is at the addresses of memory that has left VRAM.
+    /// Without a word of the user's it is so unless the user vouches for
+    /// kernels, whose addresses nobody has looked at.
+    bool unmaps() const;
+
     /// The limit on a device's VRAM, where there are no instances.
     /// @param card  all that the card has
     std::uint64_t vram_limit(int device, std::uint64_t card) const

@@ -41,6 +41,7 @@ ledger_file *rows; // null with instances
 std::vector<instance_ledger *> *clients;
 bool one_process;              // limits that nobody else shares
 bool lends;                    // other cards' VRAM
+move_kind moving;              // as it is done, not as it was asked for
 std::mutex giving;             // held while others are given VRAM
 std::atomic<unsigned> refuted; // kernels that were proven, and should not be
 
@@ -72,13 +73,18 @@ void tell_spill(const spill_notice &notice)
                       notice.store_name, notice.trial->seconds * 1e3,
                       notice.trial->rate / 1e9, notice.trial->other,
                       notice.trial->other_rate / 1e9);
+    const char *way = "; kernels read it there, as nothing moves";
+    if (moving == move_kind::on || moving == move_kind::always)
+        way = "; it comes to VRAM ahead of its use";
+    else if (moving == move_kind::check)
+        way = "; nothing moves, and kernels are checked";
     say("%s of an allocation of %s went to %s (%s): VRAM in use %s of "
-        "%s; %s%s",
+        "%s; %s%s%s",
         show_size(notice.spilled_bytes).text,
         show_size(notice.allocation_bytes).text,
         lends ? "other cards or system RAM" : "system RAM", store,
         show_size(notice.limits.physical_used_bytes).text,
-        show_size(notice.limits.physical_bytes).text, link,
+        show_size(notice.limits.physical_bytes).text, link, way,
         one_process ? "; the limits hold for this process alone" : "");
 }
 
@@ -697,6 +703,7 @@ CUresult start_locked()
         }
     // Memory that is registered in place cannot be mapped twice.
     const bool can_move = asked.moves() && host->by_handle();
+    moving = can_move ? asked.move : move_kind::off;
     open_page(*made, ledgers, can_move);
     tell_vain_settings(*made, can_move);
     made->shares = make_budget(asked, made->calls, ledgers, devices);
@@ -722,7 +729,7 @@ CUresult start_locked()
                            .faulted = tell_faulted,
                            .device = device,
                            .always = asked.move == move_kind::always,
-                           .unmaps = asked.away == away_kind::unmapped,
+                           .unmaps = asked.unmaps(),
                            .host = &made->host,
                            .checked = made->checked,
                            .page = page_of(*made, device)}));
