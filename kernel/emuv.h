@@ -37,6 +37,7 @@
 #include <linux/completion.h>
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/kcov.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -53,6 +54,22 @@
 #include <linux/emuv.h>
 
 #include "compat.h"
+
+/*
+ * The fuzzer's name for the driver's work in the kernel's threads. The kernel
+ * tells it what lies between these two; without CONFIG_KCOV they are nothing.
+ */
+#define EMUV_KCOV_ID	0x656d7576
+
+static inline void emuv_kcov_start(void)
+{
+	kcov_remote_start_common(EMUV_KCOV_ID);
+}
+
+static inline void emuv_kcov_stop(void)
+{
+	kcov_remote_stop();
+}
 
 #define EMUV_CHUNK_SHIFT	21
 #define EMUV_CHUNK_ORDER	(EMUV_CHUNK_SHIFT - PAGE_SHIFT)

@@ -225,8 +225,10 @@ static void emuv_reclaim_end_work(struct work_struct *work)
 						      struct emuv_reclaim_read,
 						      end_work);
 
+	emuv_kcov_start();
 	emuv_region_put(read->region);
 	kfree(read);
+	emuv_kcov_stop();
 	/* the module's exit waits for this queue */
 	module_put(THIS_MODULE);
 }
@@ -245,6 +247,7 @@ static void emuv_reclaim_read_work(struct work_struct *work)
 	bool left;
 	int err;
 
+	emuv_kcov_start();
 	err = emuv_swap_read(region->inst->swap, place, read->chunk);
 	trace_emuv_swap(region->inst->config.id, place, false, err);
 	xa_lock(&region->chunks);
@@ -257,6 +260,7 @@ static void emuv_reclaim_read_work(struct work_struct *work)
 	xa_unlock(&region->chunks);
 	if (err)
 		emuv_chunk_put(read->chunk);
+	emuv_kcov_stop();
 	if (left)
 		emuv_swap_queue_end(&read->end_work);
 	else
@@ -813,6 +817,7 @@ static void emuv_reclaim_run(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	unsigned int round = 0;
 
+	emuv_kcov_start();
 	emuv_reclaim_begin(worker);
 	while (!emuv_reclaim_is_idle() && round <= EMUV_RECLAIM_ROUNDS) {
 		if (!emuv_reclaim_go_round(worker, round == EMUV_RECLAIM_ROUNDS))
@@ -821,6 +826,7 @@ static void emuv_reclaim_run(struct work_struct *work)
 			schedule_timeout_uninterruptible(EMUV_RECLAIM_IDLE);
 	}
 	emuv_reclaim_end(worker);
+	emuv_kcov_stop();
 	memalloc_noio_restore(noio);
 }
 

@@ -120,11 +120,13 @@ void emuv_region_reap_work(struct work_struct *work)
 						  struct emuv_instance,
 						  reap_work);
 
+	emuv_kcov_start();
 	emuv_region_reap(inst);
 	mutex_lock(&inst->lock);
 	if (!list_empty(&inst->lingering) && !inst->dead)
 		emuv_region_reap_later(inst);
 	mutex_unlock(&inst->lock);
+	emuv_kcov_stop();
 }
 
 static void emuv_region_release(struct kref *kref)

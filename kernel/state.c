@@ -61,6 +61,7 @@ void emuv_state_floor_work(struct work_struct *work)
 						  struct emuv_instance,
 						  floor_work);
 
+	emuv_kcov_start();
 	mutex_lock(&inst->lock);
 	emuv_state_look_at_floor(inst);
 	/* a poller schedules this work after it has entered the queue */
@@ -69,6 +70,7 @@ void emuv_state_floor_work(struct work_struct *work)
 		emuv_state_watch_floor(inst);
 	}
 	mutex_unlock(&inst->lock);
+	emuv_kcov_stop();
 }
 
 /* Get the state for the sysfs attribute, which may be polled afterwards. */

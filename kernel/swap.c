@@ -152,6 +152,7 @@ static void emuv_swap_close_work(struct work_struct *work)
 					      close_work);
 	bool abandoned;
 
+	emuv_kcov_start();
 	emuv_swap_drain(swap);
 	spin_lock(&emuv_swaps_lock);
 	abandoned = swap->state == EMUV_SWAP_ABANDONED;
@@ -162,6 +163,7 @@ static void emuv_swap_close_work(struct work_struct *work)
 		emuv_swap_free(swap);
 	else
 		wake_up_all(&emuv_swap_closed);
+	emuv_kcov_stop();
 }
 
 static int emuv_swap_prepare(struct emuv_swap *swap,
@@ -307,7 +309,9 @@ static void emuv_swap_write_work(struct work_struct *work)
 	struct emuv_swap_job *job = container_of(work, struct emuv_swap_job,
 						 work);
 
+	emuv_kcov_start();
 	job->err = emuv_swap_move(&job->io);
+	emuv_kcov_stop();
 	complete(&job->done);
 }
 
@@ -365,6 +369,7 @@ static void emuv_swap_hole_work(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	struct file *file = hole->file;
 
+	emuv_kcov_start();
 	if (file->f_op->fallocate && file_start_write_trylock(file)) {
 		file->f_op->fallocate(file, FALLOC_FL_PUNCH_HOLE |
 					    FALLOC_FL_KEEP_SIZE,
@@ -372,6 +377,7 @@ static void emuv_swap_hole_work(struct work_struct *work)
 				      hole->count << EMUV_CHUNK_SHIFT);
 		file_end_write(file);
 	}
+	emuv_kcov_stop();
 	memalloc_noio_restore(noio);
 	kfree(hole);
 }

@@ -52,6 +52,10 @@ enum kind : std::uint8_t
     make_fail,
     read_text_files,
     press,
+    own_instance,
+    fail_memory,
+    read_debugfs,
+    in_limited_group,
     kind_count
 };
 
@@ -61,7 +65,17 @@ constexpr std::uint8_t reload_kind = 0xff;
 
 /// The instances that are always there, and those that an input may make.
 constexpr std::array<u64, 2> sizes{16 * mib, 6 * mib};
-constexpr int first_own = 8, own_count = 4;
+constexpr int first_own = 8;
+
+/// Inputs may make pages fail: so many at once, one more after so many inputs,
+/// and no more than these in all. The guest lacks a chunk for each from then
+/// on.
+constexpr u64 failures_at_once = 32, inputs_per_failure = 64,
+              failures_in_all = 250;
+
+/// A cgroup's room for chunks. Touches that find none ask for one of a swap
+/// file's instance.
+constexpr u64 limited_bytes = 4 * chunk;
 
 constexpr std::array requests{
     EMUV_IOC_ALLOC,          EMUV_IOC_FREE,         EMUV_IOC_EXPORT,
@@ -146,6 +160,50 @@ void unmount_swap_folder()
     wait_until([] { return write_text("/sys/block/zram0/reset", "1"); });
 }
 
+/// A file for an instance, in the RAM disk's file system.
+descriptor open_swap_file()
+{
+    descriptor file(
+        open(swap_folder, O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC, 0600));
+    return file && ftruncate(file.get(), 9 * mib) == 0 ? std::move(file)
+                                                       : descriptor();
+}
+
+/// Another descriptor in place of a slot's, which is closed.
+void put(std::atomic<int> &slot, int fd)
+{
+    if (const int old = slot.exchange(fd); old >= 0)
+        close(old);
+}
+
+/// An instance that is always there, or one that may be.
+int any_id(const record &what)
+{
+    return what.place & 8U ? first_own + static_cast<int>(what.place & 3U)
+                           : what.place & 1U;
+}
+
+/// Waits for a child, or kills it in the midst of its calls.
+long end_child(pid_t pid, const record &what)
+{
+    if (pid < 0)
+        return pid;
+    if (what.place & 0x40U) {
+        usleep(static_cast<useconds_t>(what.value >> 32U) % 60000);
+        kill(pid, SIGKILL);
+    }
+    int status = 0;
+    return waitpid(pid, &status, 0);
+}
+
+/// The kernel asks for memory: cold memory leaves RAM.
+bool press_on(const record &what)
+{
+    return what.place >> 6U == 3
+               ? write_text("/sys/fs/cgroup/memory.reclaim", "64K")
+               : write_text("/proc/sys/vm/drop_caches", "2");
+}
+
 thread_local unsigned fail_next = 0;
 
 /// Unmaps memory, and keeps its place reserved.
@@ -191,6 +249,8 @@ executor::executor(thread_start start)
 {
     for (auto &file : files_)
         file = -1;
+    for (auto &file : swap_files_)
+        file = -1;
     if (start)
         start(0);
     for (std::size_t i = 1; i < threads; i++)
@@ -198,6 +258,13 @@ executor::executor(thread_start start)
     can_fail_ = exists("/proc/thread-self/fail-nth") && make_failures_silent();
     load_stock_module("vgem");
     can_swap_ = mount_swap_folder();
+    // An executor that was killed may have left it.
+    rmdir("/sys/fs/cgroup/emuv-fuzz");
+    group_.emplace("fuzz");
+    if (group_->usable && limit_group())
+        group_entry_ =
+            descriptor(open((group_->folder() + "/cgroup.procs").c_str(),
+                            O_WRONLY | O_CLOEXEC));
     void *at = mmap(nullptr, map_slots * map_bytes, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     checked(at == MAP_FAILED ? -1 : 0, "mmap");
@@ -238,6 +305,7 @@ std::string executor::run(std::span<const std::uint8_t> input)
 {
     objected_ = false;
     objection_.clear();
+    runs_++;
     for (auto &count : outcomes_)
         count.store(0, std::memory_order_relaxed);
     if (!input.empty() && input[0] == reload_kind)
@@ -285,8 +353,8 @@ void executor::run_record(const record &what)
     errno = 0;
     // Not a touch: the signal that it may end in is more than can be done
     // without.
-    if (const auto nth = kind == touch_map ? 0U : std::exchange(fail_next, 0U);
-        nth) {
+    const bool touches = kind == touch_map || kind == fail_memory;
+    if (const auto nth = touches ? 0U : std::exchange(fail_next, 0U); nth) {
         const failure armed(nth);
         result = perform(what);
     } else {
@@ -303,33 +371,14 @@ long executor::perform(const record &what)
     const int other = files_.at((what.files >> 4U) % file_slots);
     switch (what.kind % kind_count) {
     case open_node: {
-        // Instances that may be there, too.
-        const int id = what.place & 8U
-                           ? first_own + static_cast<int>(what.place & 3U)
-                           : what.place & 1U;
         constexpr std::array access{O_RDWR, O_RDWR, O_RDONLY, O_WRONLY};
-        return keep(open(node_path(id).c_str(),
+        return keep(open(node_path(any_id(what)).c_str(),
                          access.at(what.amount & 3U) | O_CLOEXEC));
     }
     case driver:
         return call_driver(what, fd);
-    case driver_raw: {
-        // Any bytes, any size, anywhere.
-        std::array<u64, 64> bytes{};
-        bytes.fill(what.value);
-        const auto size = what.amount;
-        std::memcpy(bytes.data(), &size, sizeof size);
-        if (what.place & 0x80U)
-            std::fill(bytes.begin() + 1, bytes.end(), 0);
-        void *at = bytes.data();
-        if (what.place & 0x40U)
-            at = arena(what.place & 7U);
-        if (what.place & 0x20U)
-            at = arena(1 + (what.place & 7U) % (map_slots - 1)) -
-                 8; // over an end
-        return ioctl(what.place & 0x10U ? control_.get() : fd,
-                     requests.at(what.value % requests.size()), at);
-    }
+    case driver_raw:
+        return call_raw(what, fd);
     case control:
         return call_control(what);
     case transfer_data:
@@ -388,11 +437,43 @@ long executor::perform(const record &what)
     case read_text_files:
         return read_files(what, fd);
     case press:
-        // The kernel asks for memory: cold memory leaves RAM.
-        return write_text("/proc/sys/vm/drop_caches", "2") ? 0 : -1;
+        return press_on(what) ? 0 : -1;
+    case own_instance:
+        return change_own(what);
+    case fail_memory:
+        return fail_page(what);
+    case read_debugfs:
+        return read_debug(what);
+    case in_limited_group:
+        return call_in_group(what, fd);
     default:
         return 0;
     }
+}
+
+/// Any bytes, any size, anywhere.
+long executor::call_raw(const record &what, int fd)
+{
+    std::array<u64, 64> bytes{};
+    bytes.fill(what.value);
+    const auto size = what.amount;
+    std::memcpy(bytes.data(), &size, sizeof size);
+    if (what.place & 0x80U)
+        std::fill(bytes.begin() + 1, bytes.end(), 0);
+    void *at = bytes.data();
+    if (what.place & 0x40U)
+        at = arena(what.place & 7U);
+    if (what.place & 0x20U)
+        at = arena(1 + (what.place & 7U) % (map_slots - 1)) - 8; // over an end
+    const auto request = requests.at(what.value % requests.size());
+    const long result =
+        ioctl(what.place & 0x10U ? control_.get() : fd, request, at);
+    // The descriptor holds the region.
+    emuv_export got{};
+    if (result == 0 && request == EMUV_IOC_EXPORT &&
+        !signal_of([&] { std::memcpy(&got, at, sizeof got); }))
+        return keep(got.fd);
+    return result;
 }
 
 long executor::call_driver(const record &what, int fd)
@@ -497,9 +578,8 @@ long executor::call_control(const record &what)
         // any other descriptor.
         descriptor swap;
         if (what.place & 0x40U && can_swap_ && what.files != 0xffU) {
-            swap = descriptor(open(
-                swap_folder, O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC, 0600));
-            if (swap && ftruncate(swap.get(), 9 * mib) == 0)
+            swap = open_swap_file();
+            if (swap)
                 argument.swap_fd = swap.get();
         } else if (what.place & 0x40U) {
             argument.swap_fd = files_.at(what.files % file_slots);
@@ -540,6 +620,46 @@ long executor::call_control(const record &what)
         return ioctl(control_.get(), EMUV_IOC_QUERY_INSTANCE, &argument);
     }
     }
+}
+
+/// Makes and opens an instance with few choices, so that most of them succeed:
+/// one whose memory is guaranteed, or one with a swap file. Or changes one.
+long executor::change_own(const record &what)
+{
+    const int id = first_own + static_cast<int>(what.place % own_count);
+    const bool swaps = what.place & 0x20U;
+    if ((what.place >> 6U) == 2 && swaps)
+        return ftruncate(swap_files_.at(what.place % own_count),
+                         static_cast<off_t>(what.amount % 5 * chunk));
+    if ((what.place >> 6U) == 2) {
+        auto argument = fresh<emuv_resize>();
+        argument.id = id;
+        argument.flags = EMUV_RESIZE_VIRTUAL;
+        argument.virtual_bytes = what.amount % 6 * chunk;
+        return ioctl(control_.get(), EMUV_IOC_RESIZE, &argument);
+    }
+    if ((what.place >> 6U) == 3) {
+        auto argument = fresh<emuv_destroy>();
+        argument.id = id;
+        argument.flags = what.place & 0x10U ? EMUV_DESTROY_FORCE : 0;
+        return ioctl(control_.get(), EMUV_IOC_DESTROY, &argument);
+    }
+    auto argument =
+        creation((1 + what.value % 4) * mib, (1 + what.amount % 4) * chunk, id,
+                 swaps ? EMUV_CREATE_SWAP : EMUV_CREATE_GUARANTEED);
+    descriptor swap;
+    if (swaps) {
+        swap = can_swap_ ? open_swap_file() : descriptor();
+        argument.swap_fd = swap.get();
+    }
+    if (what.value & 4U)
+        argument.client_virtual_bytes = (1 + (what.value >> 3U) % 4) * chunk;
+    if (ioctl(control_.get(), EMUV_IOC_CREATE, &argument) < 0)
+        return -1;
+    if (swap)
+        put(swap_files_.at(what.place % own_count),
+            fcntl(swap.get(), F_DUPFD_CLOEXEC, 3));
+    return keep(open(node_path(id).c_str(), O_RDWR | O_CLOEXEC));
 }
 
 long executor::transfer(const record &what, int fd)
@@ -650,6 +770,23 @@ long executor::touch(const record &what)
     return number ? -1 : 0;
 }
 
+/// Makes the memory behind a place of a mapping fail.
+long executor::fail_page(const record &what)
+{
+    unsigned char *at =
+        arena(what.place % map_slots) +
+        what.value % (what.place & 0x80U ? map_bytes : chunk) / 4096 * 4096;
+    const u64 most = std::min(failures_at_once + runs_ / inputs_per_failure,
+                              failures_in_all);
+    // No page that all mappings without memory share: a write brings another.
+    if (failed_pages_ >= most || signal_of_write(at))
+        return -1;
+    failed_pages_++;
+    long result = 0;
+    signal_of([&] { result = madvise(at, 4096, MADV_HWPOISON); });
+    return result;
+}
+
 long executor::pass_descriptor(int fd)
 {
     std::array<int, 2> ends{};
@@ -754,15 +891,77 @@ long executor::in_child(const record &what)
             ioctl(fd, EMUV_IOC_FREE, &argument);
         _exit(0);
     }
-    int status = 0;
-    return pid < 0 ? pid : waitpid(pid, &status, 0);
+    return end_child(pid, what);
+}
+
+/// Calls the driver in a process whose cgroup has room for few chunks. Its
+/// regions and guaranteed instances stay at that cgroup's expense.
+long executor::call_in_group(const record &what, int fd)
+{
+    struct answer
+    {
+        long result = -1;
+        int error = EIO;
+        u64 offset = 0;
+    };
+    auto make = creation(mib, (1 + what.amount % 4) * chunk,
+                         first_own + static_cast<int>(what.place % own_count),
+                         EMUV_CREATE_GUARANTEED);
+    auto region = fresh<emuv_alloc>();
+    region.bytes = (1 + what.amount % 4) * chunk;
+    region.flags = what.place & 0x20U ? EMUV_ALLOC_POPULATE : 0;
+    std::array<int, 2> ends{};
+    if (!group_entry_ || pipe2(ends.data(), O_CLOEXEC) < 0)
+        return -1;
+    const descriptor out(ends[0]);
+    descriptor in(ends[1]);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        // Of the other threads' state nothing can be relied on: calls alone.
+        answer now;
+        if (write(group_entry_.get(), "0", 1) == 1)
+            now.result = what.place & 0x10U
+                             ? ioctl(control_.get(), EMUV_IOC_CREATE, &make)
+                             : ioctl(fd, EMUV_IOC_ALLOC, &region);
+        now.error = errno;
+        now.offset = region.offset;
+        _exit(write(in.get(), &now, sizeof now) < 0);
+    }
+    in.reset();
+    if (end_child(pid, what) < 0)
+        return -1;
+    answer got;
+    if (read(out.get(), &got, sizeof got) != sizeof got)
+        got = answer();
+    if (got.result == 0 && what.place & 0x10U)
+        return keep(open(node_path(make.id).c_str(), O_RDWR | O_CLOEXEC));
+    if (got.result == 0)
+        remember(got.offset);
+    errno = got.error;
+    return got.result;
+}
+
+/// Reads a table of regions or clients in pieces.
+long executor::read_debug(const record &what)
+{
+    const auto path = "/sys/kernel/debug/emuv/emuv" +
+                      std::to_string(any_id(what)) +
+                      (what.place & 0x10U ? "/clients" : "/regions");
+    const descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file)
+        return -1;
+    std::array<char, 512> text{};
+    long got = 1;
+    for (int i = 0; i < 8 && got > 0; i++)
+        got = read(file.get(), text.data(), 1 + what.amount % text.size());
+    return what.place & 0x20U ? pread(file.get(), text.data(), text.size(),
+                                      static_cast<off_t>(what.value % 4096))
+                              : got;
 }
 
 long executor::read_files(const record &what, int fd)
 {
-    const int id = what.place & 8U
-                       ? first_own + static_cast<int>(what.place & 3U)
-                       : what.place & 1U;
+    const int id = any_id(what);
     std::string path;
     switch (what.place >> 6U) {
     case 0:
@@ -819,12 +1018,23 @@ std::string executor::reload(std::span<const std::uint8_t> input)
 void executor::clean_up()
 {
     for (auto &file : files_)
-        if (const int old = file.exchange(-1); old >= 0)
-            close(old);
+        put(file, -1);
+    for (auto &file : swap_files_)
+        put(file, -1);
     reset_arena();
     for (auto &region : regions_)
         region = 0;
     next_file_ = next_region_ = 0;
+    // Failed memory stays the cgroup's.
+    if (failed_pages_ != failed_before_) {
+        failed_before_ = failed_pages_;
+        limit_group();
+    }
+}
+
+bool executor::limit_group() const
+{
+    return group_->usable && group_->limit(group_->current() + limited_bytes);
 }
 
 /// Everything is closed: nothing may be left of it.
@@ -897,10 +1107,7 @@ int executor::keep(long fd)
 {
     if (fd < 0)
         return -1;
-    const auto slot = next_file_++ % file_slots;
-    if (const int old = files_.at(slot).exchange(static_cast<int>(fd));
-        old >= 0)
-        close(old);
+    put(files_.at(next_file_++ % file_slots), static_cast<int>(fd));
     return 0;
 }
 

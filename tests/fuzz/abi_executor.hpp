@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <semaphore>
 #include <span>
 #include <string>
@@ -74,6 +75,8 @@ public:
     std::function<void()> before_unload, after_load;
 
     static constexpr std::size_t threads = 3;
+    /// Instances that an input may make.
+    static constexpr int own_count = 4;
 
 private:
     static constexpr std::size_t file_slots = 16;
@@ -85,21 +88,27 @@ private:
     void run_records(std::size_t thread);
     void run_record(const record &what);
     long perform(const record &what);
+    long call_raw(const record &what, int fd);
     long call_driver(const record &what, int fd);
     long call_control(const record &what);
+    long change_own(const record &what);
     long transfer(const record &what, int fd);
     long map(const record &what, int fd);
     long change_mapping(const record &what);
     long touch(const record &what);
+    long fail_page(const record &what);
     long pass_descriptor(int fd);
     long through_pipe(const record &what, int fd);
     long device(const record &what, int fd, int other);
     long in_child(const record &what);
+    long call_in_group(const record &what, int fd);
+    long read_debug(const record &what);
     long read_files(const record &what, int fd);
     std::string reload(std::span<const std::uint8_t> input);
     void set_up();
     void clean_up();
     std::string check_idle();
+    bool limit_group() const;
 
     u64 place(u64 value) const;
     static u64 size(std::uint32_t amount);
@@ -110,7 +119,12 @@ private:
     void object(const std::string &text);
 
     guest::descriptor control_;
+    std::optional<guest::memory_cgroup> group_;
+    guest::descriptor group_entry_;
+    u64 runs_ = 0, failed_before_ = 0;
+    std::atomic<u64> failed_pages_ = 0;
     std::array<std::atomic<int>, file_slots> files_;
+    std::array<std::atomic<int>, own_count> swap_files_;
     std::array<std::atomic<u64>, 8> regions_{};
     std::atomic<std::size_t> next_file_ = 0, next_region_ = 0;
     unsigned char *arena_ = nullptr;

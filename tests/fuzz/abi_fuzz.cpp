@@ -13,6 +13,8 @@
 #include <exception>
 #include <fstream>
 #include <random>
+#include <semaphore>
+#include <thread>
 
 #include <fcntl.h>
 #include <linux/kcov.h>
@@ -31,7 +33,8 @@ constexpr std::size_t trace_words = 256 * 1024;
 [[gnu::section("__libfuzzer_extra_counters")]] std::uint8_t
     counters[code_bytes + 4096 + fuzz::executor::outcome_count];
 
-std::array<std::uint64_t *, fuzz::executor::threads> traces;
+// One for each thread of the executor's, and one for the kernel's.
+std::array<std::uint64_t *, fuzz::executor::threads + 1> traces;
 std::array<bool, code_bytes> reached;
 std::uint64_t code_start = 0;
 
@@ -61,20 +64,50 @@ void collect()
     }
 }
 
-void start_trace(std::size_t thread)
+/// @return the trace's descriptor; -1 on a kernel without
+int open_trace(std::size_t thread)
 {
     const int fd = open("/sys/kernel/debug/kcov", O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        if (thread == 0)
-            std::fprintf(stderr, "abi_fuzz: this kernel has no KCOV\n");
-        return;
-    }
+    if (fd < 0 && errno == ENOENT)
+        return -1;
     guest::checked(fd, "kcov");
     guest::checked(ioctl(fd, KCOV_INIT_TRACE, trace_words), "KCOV_INIT_TRACE");
     void *at = mmap(nullptr, trace_words * sizeof(std::uint64_t),
                     PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     guest::checked(at == MAP_FAILED ? -1 : 0, "mmap of kcov");
     traces.at(thread) = static_cast<std::uint64_t *>(at);
+    return fd;
+}
+
+/// Traces what the driver does in the kernel's threads (EMUV_KCOV_ID).
+void start_remote_trace()
+{
+    std::binary_semaphore begun{0};
+    std::thread([&begun] {
+        const int fd = open_trace(fuzz::executor::threads);
+        kcov_remote_arg remote{};
+        remote.trace_mode = KCOV_TRACE_PC;
+        remote.area_size = 64 * 1024;
+        remote.common_handle = KCOV_SUBSYSTEM_COMMON | 0x656d7576U;
+        guest::checked(ioctl(fd, KCOV_REMOTE_ENABLE, &remote),
+                       "KCOV_REMOTE_ENABLE");
+        begun.release();
+        // The trace ends with the thread.
+        for (;;)
+            pause();
+    }).detach();
+    begun.acquire();
+}
+
+void start_trace(std::size_t thread)
+{
+    const int fd = open_trace(thread);
+    if (fd < 0 && thread == 0)
+        std::fprintf(stderr, "abi_fuzz: this kernel has no KCOV\n");
+    if (fd < 0)
+        return;
+    if (thread == 0)
+        start_remote_trace();
     guest::checked(ioctl(fd, KCOV_ENABLE, KCOV_TRACE_PC), "KCOV_ENABLE");
 }
 

@@ -13,7 +13,7 @@ import sys
 
 KINDS = (
     "open driver raw control transfer map change touch close dup pass pipe seek "
-    "fallocate inquire device child fail files press"
+    "fallocate inquire device child fail files press own poison debug limited"
 ).split()
 CHUNKS = [n << 2 for n in range(9)]
 PAGE = 1 | 1 << 2
@@ -34,6 +34,51 @@ WRITE = call("touch", slot=0, amount=PAGE)
 FREE = call("driver", variant=2)
 EXPORT = call("driver", variant=3)
 DMABUF = call("driver", variant=11)
+PRESS = call("press")
+
+
+def guaranteed(chunks, **more):
+    """An instance whose memory is guaranteed, open."""
+    return call("own", variant=0, amount=chunks - 1, **more)
+
+
+def swapped(chunks, **more):
+    """An instance with a swap file, open."""
+    return call("own", variant=2, amount=chunks - 1, **more)
+
+
+def resize(chunks, **more):
+    """Another size of the instance."""
+    return call("own", variant=8, amount=chunks, **more)
+
+
+def alloc(chunks, **more):
+    """A region."""
+    return call("driver", variant=0, amount=CHUNKS[chunks], **more)
+
+
+def mapped(chunks, **more):
+    """The first region, mapped."""
+    return call("map", amount=CHUNKS[chunks], **more)
+
+
+def write(*chunks, **more):
+    """A byte in each of these chunks."""
+    return b"".join(call("touch", amount=CHUNKS[chunk], **more) for chunk in chunks)
+
+
+def discard(chunk=0, **more):
+    """A chunk of the first region, which is none any more."""
+    return call("driver", variant=5, amount=CHUNKS[1], value=3 | chunk << 37, **more)
+
+
+def limited(chunks, **more):
+    """A region at the expense of a cgroup with room for few chunks."""
+    return call("limited", amount=chunks - 1, **more)
+
+
+DESTROY = call("own", variant=12)
+REVOKE = call("own", variant=13)
 
 SEEDS = {
     "map": OPEN + ALLOC + MAP + WRITE + FREE + WRITE,
@@ -70,6 +115,77 @@ SEEDS = {
         for _ in range(3)
     )
     + call("control", thread=2, variant=1, value=1) + call("press", thread=1) + FREE,
+    "guaranteed": guaranteed(4) + alloc(4) + mapped(4) + write(0, 1, 2, 3) + discard(0) + discard(1)
+    + write(1, 0) + call("files", slot=8, variant=8, value=9) + FREE + call("close") + DESTROY,
+    "guaranteed_resize": guaranteed(1) + alloc(1) + mapped(1) + write(0) + resize(4) + alloc(2) + resize(3)
+    + resize(2) + FREE + resize(3) + resize(0) + resize(2) + alloc(2) + call("close") + resize(1) + DESTROY,
+    "guaranteed_client": guaranteed(4, value=4 | 1 << 3) + alloc(2) + alloc(1) + call("open", slot=8)
+    + alloc(2, file=1) + alloc(1, file=1) + call("debug", slot=8, amount=500),
+    "guaranteed_failed_memory": guaranteed(2) + alloc(2) + mapped(2) + write(0, 1) + call("poison", value=7 << 12)
+    + call("transfer", variant=2, amount=4096) + discard(0) + write(0) + call("poison", value=9 << 12)
+    + discard(0) + resize(4) + write(0, 1) + FREE + resize(1) + alloc(1),
+    "guaranteed_shrunk": guaranteed(3) + alloc(1) + mapped(1) + write(0) + call("poison", value=1 << 12)
+    + discard(0) + resize(1) + resize(3) + write(0) + call("close") + DESTROY,
+    "guaranteed_race": guaranteed(1) + alloc(1) + mapped(1)
+    + b"".join(write(0, thread=1) + discard(thread=2) + write(0) for _ in range(4)),
+    "guaranteed_race_resize": guaranteed(2) + alloc(2) + mapped(2) + write(0, 1)
+    + b"".join(discard(thread=1) + write(0, thread=2) + resize(n) + resize(2) for n in (4, 3))
+    + call("driver", thread=1, variant=2) + resize(1, thread=2) + resize(0),
+    "guaranteed_revoke": guaranteed(2) + alloc(2) + mapped(2) + write(0) + EXPORT + REVOKE + write(0, 1) + alloc(1)
+    + guaranteed(2) + alloc(2),
+    "guaranteed_race_revoke": guaranteed(2) + alloc(2) + mapped(2) + write(0, thread=1) + discard(thread=2)
+    + REVOKE + write(1, thread=1) + discard(1, thread=2) + guaranteed(2),
+    "guaranteed_pinned": guaranteed(2) + alloc(2) + mapped(2) + write(0, 1)
+    + b"".join(call("pipe", thread=1, variant=12) + discard(thread=2) + write(0) for _ in range(3)) + FREE + resize(1),
+    "guaranteed_import": guaranteed(2) + alloc(2) + DMABUF + call("device") + call("device", file=2, other=1, variant=2)
+    + discard(0) + FREE + resize(4) + call("close") + call("close", file=1) + REVOKE,
+    "guaranteed_fail": b"".join(
+        call("fail", amount=n) + guaranteed(2) + call("fail", amount=n) + resize(4) + call("close") + DESTROY
+        for n in (3, 7, 12, 20, 28)
+    ),
+    "guaranteed_group": call("limited", variant=1, amount=3) + call("limited", variant=1, amount=1) + alloc(2)
+    + mapped(2) + write(0, 1) + resize(4) + call("poison") + discard(0) + write(0) + FREE + call("close") + DESTROY,
+    "full_group": swapped(4) + limited(4) + mapped(4) + write(0, 1, 2, 3) + write(0, 1, 2, 3)
+    + call("transfer", variant=2, amount=4096) + discard(0) + write(0) + PRESS + FREE,
+    "full_group_race": swapped(4) + limited(4) + mapped(4)
+    + b"".join(write(n, thread=1) + write(3 - n, thread=2) + write((n + 1) % 4) for n in range(4))
+    + call("driver", variant=2),
+    "full_group_revoke": swapped(4) + limited(4) + mapped(4) + write(0, 1, 2) + write(3, 0, thread=1)
+    + write(1, thread=2) + REVOKE + write(2) + swapped(4),
+    "full_group_two": swapped(4) + swapped(4, slot=1) + limited(4) + limited(4, file=1) + mapped(4)
+    + call("map", file=1, slot=1, amount=CHUNKS[4]) + write(0, 1, 2, slot=1) + write(0, 1, 2, 3)
+    + write(3, slot=1) + call("change", slot=1, variant=5, amount=CHUNKS[2]) + write(0),
+    "full_group_import": swapped(4) + limited(4) + mapped(4) + write(0, 1) + DMABUF + call("device")
+    + call("device", file=2, other=1, variant=2) + write(0),
+    "full_group_plain": OPEN + limited(4) + mapped(4) + write(0, 1, 2, 3) + discard(0) + write(3),
+    "swap_failed_memory": swapped(2) + alloc(2) + mapped(2) + write(0, 1) + call("poison", value=3 << 12) + PRESS
+    + write(0, 1) + PRESS + discard(0) + PRESS + write(0),
+    "swap_resize": swapped(2) + alloc(2) + mapped(2) + write(0, 1) + PRESS + PRESS + resize(4) + resize(1) + FREE
+    + resize(1) + call("press", variant=12) + DESTROY,
+    "swap_file_cut": swapped(4) + limited(4) + mapped(4) + write(0, 1, 2, 3) + call("own", variant=10)
+    + write(0, 1, 2, 3) + discard(0) + write(0) + call("own", variant=10, amount=1) + write(1, 3, 2) + REVOKE,
+    "swap_killed": swapped(4) + limited(4) + mapped(4) + write(0, 1, 2)
+    + b"".join(call("child", variant=4, amount=1, value=n % 4 * 2 << 20 | n * 9000 << 32) for n in range(1, 7))
+    + write(0, 1, 2, 3),
+    "swap_killed_race": swapped(4) + limited(4) + mapped(4) + write(0, 1, 2)
+    + b"".join(
+        call("child", variant=4, amount=1, thread=1, value=n << 21 | n * 7000 << 32) + write(3 - n, thread=2)
+        for n in range(4)
+    )
+    + write(0, 1, 2, 3),
+    "killed": guaranteed(1) + DESTROY
+    + b"".join(call("limited", variant=5, amount=1, slot=n, value=(1 + n) * 1500 << 32) for n in range(4))
+    + guaranteed(4) + b"".join(call("limited", variant=6, amount=3, value=n * 2500 << 32) for n in range(4)),
+    "swap_revoke": swapped(2) + alloc(2) + mapped(2) + write(0, 1) + PRESS + PRESS + EXPORT + REVOKE + write(0)
+    + swapped(2),
+    "tables": OPEN + alloc(2) + mapped(2) + write(0) + EXPORT + alloc(1) + call("debug", amount=500)
+    + call("debug", variant=1, amount=500) + FREE + call("debug", amount=20) + call("close")
+    + call("debug", variant=2, amount=100, value=40) + call("debug", variant=3, amount=9, value=70),
+    "tables_race": OPEN + alloc(2)
+    + b"".join(
+        call("debug", thread=1, amount=60) + call("debug", thread=2, variant=1, amount=60) + FREE + alloc(1)
+        for _ in range(3)
+    ),
     "bind": call("control", variant=8, amount=CHUNKS[1], value=8 | 0x20)
     + call("open", slot=8) + ALLOC + MAP + WRITE
     + call("control", variant=8, amount=CHUNKS[1], value=8)
