@@ -141,7 +141,7 @@ class ScoreTest(unittest.TestCase):
         self.assertIn("in RAM of that", lines[head + 4])
         self.assertIn("a step", lines[head + 5])
         self.assertIn("not known", lines[head + 5])
-        self.assertIn("known with --move", lines[head + 6])
+        self.assertIn("known where memory moves", lines[head + 6])
         self.assertEqual(len(lines), head + 7)
         self.assertLess(max(map(len, lines[head:])), 80)
 
@@ -468,7 +468,7 @@ sys.exit(3)
             process.stdin.write("\n")
             process.stdin.close()
             process.stdin = None
-            while "known with --move" not in process.stderr.readline():
+            while "known where memory moves" not in process.stderr.readline():
                 self.assertIsNone(process.poll())
             other = self.file.with_suffix(".new")
             other.write_text("another")
@@ -537,7 +537,7 @@ for value in itertools.count():
         self.assertIsNotNone(self.came()["step_ms"], err)
         self.assertGreaterEqual(self.came()["step_ms"], 4)
         self.assertRegex(err, r"  a step  .* m?s  ")
-        self.assertNotIn("known with --move", err)
+        self.assertNotIn("known where memory moves", err)
 
 
 if __name__ == "__main__":

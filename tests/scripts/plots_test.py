@@ -79,8 +79,8 @@ class PlotsTest(unittest.TestCase):
         self.assertEqual(self.named(), ["docs/plots/halves.svg"])
 
     def test_a_plot_with_other_results_is_named(self):
-        shutil.copy(self.tree / "docs/results/chain-h200.json",
-                    self.tree / "docs/results/chain-mapped-h200.json")
+        shutil.copy(self.tree / "docs/results/chain-rows-h200.json",
+                    self.tree / "docs/results/chain-h200.json")
         self.assertEqual(self.named(), ["docs/plots/products.svg"])
 
     def test_drawing_without_matplotlib_says_how_to_get_it(self):

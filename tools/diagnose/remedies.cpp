@@ -263,7 +263,7 @@ private:
                 ? "Grant it more system RAM than now"
                 : "Let it spill to system RAM, and move it ahead of use",
             price + fmt::format("; {} GiB of RAM", ram),
-            fmt::format("emuvctl run --virtual {}G --move -- {}", ram,
+            fmt::format("emuvctl run --virtual {}G -- {}", ram,
                         program_of(of_.from)));
     }
 

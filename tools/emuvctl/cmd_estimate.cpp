@@ -279,10 +279,9 @@ void tell_commands(const all_parts &all, const estimate_options &options,
                    std::vector<std::string> &to)
 {
     const auto &is = *all.fit;
-    const bool moves = is.spilled.high > 0;
     if (is.verdict == estimate::verdict::too_large)
         return;
-    std::string more = moves ? " --move" : "";
+    std::string more;
     if (!options.save.empty())
         more += options.save == usual_score_file()
                     ? " --score"

@@ -45,7 +45,7 @@ std::vector<setting> read_definitions()
 // Of the setting that holds where nobody says otherwise.
 constexpr std::string_view moves_variable = "EMUV_MOVE";
 
-// What turns a switch off, as its option has it. The variable has 0.
+// The word that turns a switch off, in its option. The variable has 0.
 constexpr std::string_view off_word = "off";
 
 // The words that its option takes. A switch's first one is what the option
