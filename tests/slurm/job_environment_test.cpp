@@ -81,6 +81,8 @@ TEST_F(job_environment, PutsItsLibrariesBeforeTheJobsOnce)
     EXPECT_EQ(joined_value("LD_PRELOAD", "/a:/b", "/a:/b:/c"), "/a:/b:/c");
     EXPECT_EQ(joined_value("LD_PRELOAD", "/a", "/ab"), "/a:/ab");
     EXPECT_EQ(joined_value("EMUV_INSTANCE", "3", "1"), "3");
+    EXPECT_EQ(joined_value("EMUV_MOVE", "1", "0"), "0");
+    EXPECT_EQ(joined_value("EMUV_MOVE", "1", ""), "1");
 }
 
 } // namespace

@@ -73,8 +73,10 @@ std::optional<variables> read_environment(const std::string &path)
 std::string joined_value(const std::string &name, const std::string &value,
                          const std::string &before)
 {
-    if (name != "LD_PRELOAD" || before.empty() || before == value)
+    if (before.empty() || before == value || name == "EMUV_INSTANCE")
         return value;
+    if (name != "LD_PRELOAD")
+        return before;
     return before.starts_with(value + ":") ? before : value + ":" + before;
 }
 

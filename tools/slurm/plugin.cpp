@@ -121,8 +121,8 @@ int enter_instance(spank_t spank, const std::string &state)
         return failed;
     }
     for (const auto &[name, value] : *set) {
-        const std::string joined = emuv_slurm::joined_value(
-            name, value, name == "LD_PRELOAD" ? variable(spank, name) : "");
+        const std::string joined =
+            emuv_slurm::joined_value(name, value, variable(spank, name));
         const auto problem =
             spank_setenv(spank, name.c_str(), joined.c_str(), 1);
         if (problem != ESPANK_SUCCESS) {
