@@ -63,7 +63,8 @@
 
 static inline void emuv_kcov_start(void)
 {
-	kcov_remote_start_common(EMUV_KCOV_ID);
+	kcov_remote_start(kcov_remote_handle(KCOV_SUBSYSTEM_COMMON,
+					     EMUV_KCOV_ID));
 }
 
 static inline void emuv_kcov_stop(void)
