@@ -116,7 +116,11 @@ def plan_for(options, device, half):
         precisions = [options.precision]
     else:
         precisions = ["autocast", "bf16"] if half else ["fp32"]
-    made = planning.make(options.emuvctl, shape_of(options),
+    # As model.py is made: GPT-2's shape, with a GELU in one kernel.
+    shape = {**shape_of(options), "activation_function": "gelu",
+             "embd_pdrop": 0.0, "attn_pdrop": options.dropout,
+             "resid_pdrop": options.dropout}
+    made = planning.make(options.emuvctl, shape,
                          options.effective_batch, machine, precisions,
                          options.batch, options.checkpointing)
     if options.workers is not None:

@@ -284,4 +284,25 @@ TEST(config, that_is_huge_is_not_read)
 }
 
 } // namespace
+TEST(config, of_gpt2_tells_dropout_and_the_activation)
+{
+    const auto text = [](const std::string &more) {
+        return read(R"({"model_type":"gpt2","n_layer":12,"n_embd":768,
+            "n_head":12,"n_positions":1024,"vocab_size":256)" +
+                    more + "}")
+            .text;
+    };
+    EXPECT_TRUE(text("").dropout);
+    EXPECT_TRUE(text("").composed_activation);
+    const std::string none =
+        R"(,"resid_pdrop":0,"attn_pdrop":0.0,"embd_pdrop":0)";
+    EXPECT_FALSE(text(none).dropout);
+    EXPECT_TRUE(text(none + R"(,"resid_pdrop":0.1)").dropout);
+    EXPECT_FALSE(text(R"(,"activation_function":"gelu")").composed_activation);
+    EXPECT_TRUE(
+        text(R"(,"activation_function":"gelu_new")").composed_activation);
+    EXPECT_THROW(text(R"(,"resid_pdrop":"none")"), unreadable);
+    EXPECT_THROW(text(R"(,"attn_pdrop":1)"), unreadable);
+}
+
 } // namespace emuv::estimate

@@ -55,6 +55,7 @@ protected:
         of_.text.intermediate = 4 * 12288;
         of_.text.longest = 2048;
         of_.text.layer_norm = of_.text.biases = of_.text.dropout = true;
+        of_.text.composed_activation = true;
         of_.text.gated = false;
         of_.counted = count(of_.text);
         as_ = training(dtype::fp16);

@@ -72,7 +72,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(told["vram_bytes"], 5 * GiB)
 
     def test_a_small_share_computes_activations_again(self):
-        made = self.made("--preset", "medium", "--gpu", "4070", "--vram", "7G")
+        made = self.made("--preset", "medium", "--gpu", "4070", "--vram", "6700M")
         self.assertTrue(made["checkpointing"])
         self.assertEqual(made["precision"], "autocast")
 

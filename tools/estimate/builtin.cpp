@@ -27,6 +27,7 @@ transformer gpt2(std::uint64_t layers, std::uint64_t hidden,
     is.vocabulary = 50257;
     is.positions = is.longest = 1024;
     is.tied = is.layer_norm = is.biases = is.dropout = true;
+    is.composed_activation = true;
     is.gated = false;
     return is;
 }

@@ -154,6 +154,17 @@ transformer gpt_neox(const members &from)
     return is;
 }
 
+// True unless the share of activations that is left out is said to be 0.
+bool drops(const members &from, const char *key)
+{
+    const nlohmann::json *const found = from.find(key);
+    if (found == nullptr || found->is_null())
+        return true;
+    if (!found->is_number() || *found < 0 || *found >= 1)
+        from.refuse(key, "is at least 0 and below 1");
+    return *found > 0;
+}
+
 transformer gpt2(const members &from)
 {
     transformer is;
@@ -166,7 +177,12 @@ transformer gpt2(const members &from)
     const char *const key = from.has("n_positions") ? "n_positions" : "n_ctx";
     is.positions = is.longest = from.number(key, 1, most_tokens);
     is.tied = from.flag_or("tie_word_embeddings", true);
-    is.layer_norm = is.biases = is.dropout = true;
+    is.layer_norm = is.biases = true;
+    // The defaults of transformers' GPT2Config.
+    for (const char *const which : {"resid_pdrop", "attn_pdrop", "embd_pdrop"})
+        is.dropout = drops(from, which) || is.dropout;
+    is.composed_activation =
+        from.text_or("activation_function", "gelu_new") == "gelu_new";
     is.gated = false;
     return is;
 }

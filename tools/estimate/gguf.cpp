@@ -363,7 +363,7 @@ transformer reader::shape(const std::string &of) const
     is.tied = !has_head_;
     is.gated = of != "gpt2" && of != "gptneox";
     is.layer_norm = is.biases = !is.gated;
-    is.dropout = of == "gpt2";
+    is.dropout = is.composed_activation = of == "gpt2";
     if (of == "gpt2")
         is.positions = is.longest;
     is.window = number_or(key("attention.sliding_window"), 0, most_tokens);

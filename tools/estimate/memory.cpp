@@ -152,12 +152,11 @@ range kept_by_layer(const transformer &is, double e, const job &as)
     const bool grouped = is.kv_heads < is.heads && !is.latent;
     out += {looks, looks, looks + (grouped ? 2 * e * q : 0)};
     // A gated MLP keeps the gate, its activation, the other half, the product.
-    // GPT-2's GELU is composed: it keeps five tensors where one kernel keeps
-    // two.
+    // A composed GELU keeps five tensors where one kernel keeps two.
     if (is.gated)
         out += {3 * e * i, 4 * e * i, 5 * e * i};
     else
-        out += {2 * e * i, (is.dropout ? 5 : 2) * e * i, 5 * e * i};
+        out += {2 * e * i, (is.composed_activation ? 5 : 2) * e * i, 5 * e * i};
     if (is.experts) // the tokens, sorted by expert, and back
         out += range{1, 2, 3} * (e * h * d(is.experts->used));
     if (is.dropout)

@@ -59,6 +59,9 @@ struct transformer
     bool qkv_bias = false;        ///< of these alone
     bool qk_norm = false;
     bool dropout = false;              ///< trained with it, as GPT-2 is
+    /// The activation is made of several kernels, and each keeps what it was
+    /// given: GPT-2's GELU in transformers ("gelu_new").
+    bool composed_activation = false;
     std::uint64_t window = 0;          ///< of sliding attention, in tokens
     std::uint64_t windowed_layers = 0; ///< that have it
     std::uint64_t crossing_layers = 0; ///< that look at images, not at text
