@@ -58,7 +58,7 @@ struct transformer
     bool biases = false;          ///< of all linear layers
     bool qkv_bias = false;        ///< of these alone
     bool qk_norm = false;
-    bool dropout = false;              ///< trained with it, as GPT-2 is
+    bool dropout = false; ///< trained with it, as GPT-2 is
     /// The activation is made of several kernels, and each keeps what it was
     /// given: GPT-2's GELU in transformers ("gelu_new").
     bool composed_activation = false;
