@@ -526,14 +526,15 @@ proofs *make_proofs(const settings &asked, const driver &calls, int devices)
                       asked.move == move_kind::check);
 }
 
-// Gives other clients of an instance, while they wait for VRAM, what the
-// driver's pools keep for later. It has no context, so it names no stream, and
-// kept memory that is ours stays. Each instance has such a thread, which lives
-// as long as the process. It trims once a second at most: the pools grow again.
+// Gives other clients of an instance, while they wait for VRAM, what pools keep
+// for later: the driver's, and ours. Each instance has such a thread, which
+// lives as long as the process. It trims once a second at most: the pools grow
+// again.
 struct giver
 {
     instance_ledger &limits;
     pools &idle;
+    memory &kept;
     const std::vector<mover *> &movers;
     int device; // the first of the instance
     thread runs = {};
@@ -554,6 +555,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
+                of.kept.give_idle(of.device);
                 of.give_back_if_lent();
             }
             sleep(1);
@@ -578,7 +580,7 @@ void start_giving(const state &made)
     for (int i = 0; i <= last && i < made.devices; i++) {
         auto *const gives =
             new giver{*(*clients)[static_cast<std::size_t>(i)],
-                      made.shares->stream_pools(), made.movers, i};
+                      made.shares->stream_pools(), *made.table, made.movers, i};
         gives->runs.start(giver::run, gives);
     }
     static bool registered;

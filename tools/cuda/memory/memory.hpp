@@ -28,7 +28,10 @@
 //     that is being trimmed is marked, and its destruction waits.
 //  8. footprint::lock_ is the outermost: under it NVML is asked, pools are
 //     trimmed, and a mover is waited for.
-//  9. store_choice::lock_ is held during the one trial, advised::lasting_ while
+//  9. stream_order::behind_ is held while the driver puts memory behind a
+//     stream's work, so that the stream does not go. stream_order::lock_ is
+//     taken inside of it.
+// 10. store_choice::lock_ is held during the one trial, advised::lasting_ while
 //     a mover is told. Under the others nothing is called.
 #pragma once
 
@@ -159,6 +162,15 @@ public:
     {
         if (order_.trim(pool, keep))
             collect(false);
+    }
+
+    /// Gives back all memory of a device that is kept for later, as soon as no
+    /// work may use it. Any thread may call it.
+    void give_idle(int device)
+    {
+        if (order_.spare_bytes(device) > 0)
+            order_.give_up_all();
+        collect(false);
     }
 
     /// Memory that the driver makes as a whole: charged, never moved.
