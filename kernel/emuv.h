@@ -364,8 +364,8 @@ struct emuv_dmem {
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
- * @lingering_bytes: Their bytes, those in a reaper's hands included; also read
- *	without the lock
+ * @lingering_bytes: Their bytes, those in a reaper's hands included, and those
+ *	of regions in a worker's hands; also read without the lock
  * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
@@ -602,6 +602,8 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  * @reclaim: Entry in the list of regions whose chunks can leave RAM
  * @round, @hand: Last round of reclaim, and the chunk where the next one begins
  * @swapped: Chunks of it have been written to the swap file
+ * @handed_over: Nobody holds it, and the worker ends it; under reclaim's lock
+ * @end_work: Ends it then
  */
 struct emuv_region {
 	struct kref kref;
@@ -621,6 +623,8 @@ struct emuv_region {
 	unsigned long round;
 	unsigned long hand;
 	bool swapped;
+	bool handed_over;
+	struct work_struct end_work;
 };
 
 /*
@@ -770,6 +774,7 @@ void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
 bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
 			       u64 *bytes);
+void emuv_backing_empty(struct emuv_region *region);
 void emuv_backing_revoke(struct emuv_region *region);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);
@@ -860,7 +865,8 @@ bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 		      struct emuv_chunk **chunk);
 void emuv_reclaim_count(const struct emuv_instance *inst, long chunks);
 void emuv_reclaim_add(struct emuv_region *region);
-void emuv_reclaim_forget(struct emuv_region *region);
+bool emuv_reclaim_forget(struct emuv_region *region);
+void emuv_reclaim_hand_over(struct emuv_region *region);
 void emuv_reclaimer_start(struct emuv_reclaimer *worker,
 			  struct workqueue_struct *wq);
 void emuv_reclaimer_stop(struct emuv_reclaimer *worker);
