@@ -9,7 +9,7 @@
  *     (instance.c)
  *  2. mmap_lock: the kernel's; held in faults and VMA closes
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
- *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
+ *  4. emuv_dmabuf->lock: devices' mappings, and the kernel's (dmabuf.c)
  *  5. instance->reap_lock, then instance->lock: clients and regions of an
  *     instance. Inside none of these: dmem->lock, then client->dmem_lock
  *  6. region->discard_sem: discards, or one more device
