@@ -675,6 +675,7 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 
 	/* fail early, instead of filling the host to its floor first */
 	if (!region->inst->config.guaranteed &&
+	    !emuv_instance_swaps(region->inst) &&
 	    !emuv_backing_has_room(region->inst, region->payer, count))
 		return -ENOMEM;
 	err = emuv_backing_hold(region, first, count);

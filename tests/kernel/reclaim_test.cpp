@@ -496,6 +496,34 @@ TEST_F(reclaim, MoreThanTheHostHasAboveItsFloorCanBeTouched)
     EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 320 * mib);
 }
 
+TEST_F(reclaim, ColdMemoryMakesRoomForWhatIsBackedAtOnce)
+{
+    constexpr u64 touched = near / 5 * 4;
+    constexpr u64 populated = near / 5 * 3;
+    reload_near_floor(near);
+    const int id = create_swapping(4 * near);
+    const auto client = open_client(id);
+    const auto old = allocate(client, touched);
+    const mapping map(client.get(), old.bytes, old.offset);
+    for (u64 at = 0; at < map.size(); at += chunk) {
+        ASSERT_EQ(signal_of_write(map.data() + at), 0) << at;
+        fill_pages(map.data() + at, chunk, 1, at);
+    }
+    region got;
+    ASSERT_EQ(try_allocate(client, populated, got, EMUV_ALLOC_POPULATE), 0);
+    EXPECT_GT(now(id).swapped_bytes, 0U);
+    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes,
+              touched + populated);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
+    EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    // More than can leave: nothing of it stays.
+    region more;
+    EXPECT_EQ(try_allocate(client, 2 * near, more, EMUV_ALLOC_POPULATE),
+              ENOMEM);
+    EXPECT_EQ(now(id).virtual_used_bytes, touched + populated);
+    EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+}
+
 TEST_F(reclaim, AFullCgroupMakesRoomByItsOwnColdMemory)
 {
     const memory_cgroup group("reclaim-test");

@@ -442,7 +442,9 @@ struct emuv_resize {
 
 /**
  * EMUV_ALLOC_POPULATE: back the whole region now. If the host cannot, the call
- * fails with ENOMEM now, instead of a touch with SIGBUS later.
+ * fails with ENOMEM now, instead of a touch with SIGBUS later. In an instance
+ * with a swap file, cold memory leaves RAM for it. The region's own memory stays
+ * until the call ends.
  */
 #define EMUV_ALLOC_POPULATE	(1U << 0)
 
