@@ -18,11 +18,12 @@
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
  *     to unmap
  *  9. xa_lock(region->chunks), ledger->lock, reserve->lock, the lock of
- *     reclaim requests
+ *     reclaim requests, the lock of all swap files (swap.c)
  *
  * A payer's tight mutex guards the room left in a memory cgroup. It is taken
- * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
- * table of payers has a mutex, taken last, also under instance->lock.
+ * under resize_lock, mmap_lock or a dma-buf's locks, and never together with
+ * map_sem. The table of payers has a mutex, taken last, also under
+ * instance->lock.
  *
  * An mmap() that fails may drop the last reference to a region, with mmap_lock
  * held. The file system stays mounted then: the client holds it.
