@@ -675,6 +675,7 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 
 	/* fail early, instead of filling the host to its floor first */
 	if (!region->inst->config.guaranteed &&
+	    !emuv_instance_swaps(region->inst) &&
 	    !emuv_backing_has_room(region->inst, region->payer, count))
 		return -ENOMEM;
 	err = emuv_backing_hold(region, first, count);
@@ -844,14 +845,40 @@ bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
 }
 
 /*
+ * Free the chunks of an unmapped region that nobody uses, and forget the bytes
+ * that are away. The worker may still have a chunk in hand.
+ */
+void emuv_backing_empty(struct emuv_region *region)
+{
+	unsigned long first = 0, last = region->range.count - 1, end;
+
+	for (; emuv_backing_slice(region, &first, &end, last); first = end + 1) {
+		struct emuv_chunk *chunk;
+		unsigned long index;
+		LIST_HEAD(gone);
+
+		/* others who remove chunks look at the same ones */
+		down_write(&region->map_sem);
+		xa_for_each_range(&region->chunks, index, chunk, first, end)
+			if (!emuv_reclaim_is_gone(chunk) &&
+			    emuv_chunk_remove(region, index, chunk))
+				list_add_tail(&chunk->node, &gone);
+		up_write(&region->map_sem);
+		emuv_chunk_put_list(&gone);
+		/* whoever owns a place that is moving ends with it later */
+		xa_for_each_range(&region->chunks, index, chunk, first, end)
+			if (emuv_reclaim_is_gone(chunk))
+				emuv_reclaim_discard(region, index);
+	}
+}
+
+/*
  * Take the memory of a revoked region from its holders. Pinned pages go to the
  * host when they are unpinned. Chunks that a device or a read in progress holds
  * stay until it lets them go; no mapping has them any more.
  */
 void emuv_backing_revoke(struct emuv_region *region)
 {
-	unsigned long first = 0, last = region->range.count - 1, end;
-
 	/*
 	 * From here on all who insert or map a chunk see the mark, or were done
 	 * before.
@@ -860,29 +887,13 @@ void emuv_backing_revoke(struct emuv_region *region)
 	xa_unlock(&region->chunks);
 	/* pairs with emuv_chunk_let_go() */
 	smp_mb();
+	/* if the worker stays, it sees the mark as it ends with its chunk */
 	emuv_reclaim_forget(region);
 	down_write(&region->map_sem);
-	emuv_backing_unmap(region, 0, last);
+	emuv_backing_unmap(region, 0, region->range.count - 1);
 	up_write(&region->map_sem);
-
-	for (; emuv_backing_slice(region, &first, &end, last); first = end + 1) {
-		struct emuv_chunk *chunk;
-		unsigned long index;
-		LIST_HEAD(gone);
-
-		/* discards in progress look at the same chunks */
-		down_write(&region->map_sem);
-		xa_for_each_range(&region->chunks, index, chunk, first, end)
-			if (!emuv_reclaim_is_gone(chunk) &&
-			    emuv_chunk_remove(region, index, chunk))
-				list_add_tail(&chunk->node, &gone);
-		up_write(&region->map_sem);
-		emuv_chunk_put_list(&gone);
-		/* whoever owns a place that is moving sees the mark */
-		xa_for_each_range(&region->chunks, index, chunk, first, end)
-			if (emuv_reclaim_is_gone(chunk))
-				emuv_reclaim_discard(region, index);
-	}
+	/* whoever owns a place that is moving sees the mark */
+	emuv_backing_empty(region);
 }
 
 /*

@@ -19,6 +19,11 @@
 #error "emuV needs Linux 6.1 or later"
 #endif
 
+/* its sizes are counted in bytes, some of them in a long */
+#ifndef CONFIG_64BIT
+#error "emuV needs a 64-bit kernel"
+#endif
+
 /* class.devnode takes a const device from 6.2 on */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
 #define EMUV_DEVNODE_CONST

@@ -14,7 +14,7 @@ static struct dentry *emuv_debugfs_root;
 
 static const char *emuv_debugfs_state(const struct emuv_region *region)
 {
-	if (!list_empty(&region->lingering))
+	if (!kref_read(&region->kref))
 		return "lingering";
 	return region->owner ? "owned" : "unowned";
 }

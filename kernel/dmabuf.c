@@ -19,26 +19,22 @@ EMUV_IMPORT_NS(DMA_BUF);
 
 /*
  * struct emuv_dmabuf - an exported region
- * @attachments: Devices that may map it
+ * @mappings: Devices' mappings of it
  * @vaddr: Kernel mapping, shared by @vaddr_users
  */
 struct emuv_dmabuf {
 	struct emuv_region *region;
 	struct mutex lock;	/* guards the rest */
-	struct list_head attachments;
+	struct list_head mappings;
 	void *vaddr;
 	unsigned int vaddr_users;
 };
 
-/*
- * struct emuv_attachment - a device's attachment to a dma-buf
- * @mapped: The device has @table mapped now
- */
-struct emuv_attachment {
+/* struct emuv_dmabuf_mapping - one of perhaps several of an attachment */
+struct emuv_dmabuf_mapping {
 	struct list_head node;
 	struct device *dev;
-	struct sg_table *table;
-	bool mapped;
+	struct sg_table table;
 };
 
 /* Back the whole region, and prevent discards of it. */
@@ -87,94 +83,67 @@ static struct page **emuv_dmabuf_pages(struct emuv_region *region,
 	return pages;
 }
 
-static int emuv_dmabuf_attach(struct dma_buf *dmabuf,
-			      struct dma_buf_attachment *attach)
+/* The most bytes that a device can map in one piece, in whole pages. */
+static unsigned int emuv_dmabuf_max_piece(struct device *dev)
 {
-	struct emuv_dmabuf *buf = dmabuf->priv;
-	struct emuv_attachment *a;
+	size_t bytes = dma_max_mapping_size(dev);
 
-	a = kzalloc(sizeof(*a), GFP_KERNEL);
-	if (!a)
-		return -ENOMEM;
-	a->dev = attach->dev;
-	attach->priv = a;
-	mutex_lock(&buf->lock);
-	list_add(&a->node, &buf->attachments);
-	mutex_unlock(&buf->lock);
-	return 0;
+	if (!bytes || bytes > UINT_MAX)
+		bytes = UINT_MAX;
+	return max(round_down(bytes, PAGE_SIZE), PAGE_SIZE);
 }
 
-static void emuv_dmabuf_detach(struct dma_buf *dmabuf,
-			       struct dma_buf_attachment *attach)
+static int emuv_dmabuf_fill(struct emuv_dmabuf_mapping *map,
+			    struct emuv_region *region)
 {
-	struct emuv_dmabuf *buf = dmabuf->priv;
-	struct emuv_attachment *a = attach->priv;
-
-	mutex_lock(&buf->lock);
-	list_del(&a->node);
-	mutex_unlock(&buf->lock);
-	kfree(a);
-}
-
-static struct sg_table *emuv_dmabuf_table(struct emuv_region *region)
-{
-	struct sg_table *table;
 	struct page **pages;
 	unsigned long count;
 	int err;
 
-	table = kzalloc(sizeof(*table), GFP_KERNEL);
-	if (!table)
-		return ERR_PTR(-ENOMEM);
 	pages = emuv_dmabuf_pages(region, &count);
-	if (!pages) {
-		err = -ENOMEM;
-		goto err_free_table;
-	}
+	if (!pages)
+		return -ENOMEM;
 	/* merges adjacent pages into one entry */
-	err = sg_alloc_table_from_pages(table, pages, count, 0,
-					emuv_region_bytes(region), GFP_KERNEL);
+	err = sg_alloc_table_from_pages_segment(&map->table, pages, count, 0,
+						emuv_region_bytes(region),
+						emuv_dmabuf_max_piece(map->dev),
+						GFP_KERNEL);
 	kvfree(pages);
-	if (err)
-		goto err_free_table;
-	return table;
-
-err_free_table:
-	kfree(table);
-	return ERR_PTR(err);
+	return err;
 }
 
 static struct sg_table *emuv_dmabuf_map(struct dma_buf_attachment *attach,
 					enum dma_data_direction dir)
 {
 	struct emuv_dmabuf *buf = attach->dmabuf->priv;
-	struct emuv_attachment *a = attach->priv;
-	struct sg_table *table;
+	struct emuv_dmabuf_mapping *map;
 	int err;
 
+	map = kzalloc(sizeof(*map), GFP_KERNEL);
+	if (!map)
+		return ERR_PTR(-ENOMEM);
+	map->dev = attach->dev;
 	err = emuv_dmabuf_pin(buf->region);
 	if (err)
-		return ERR_PTR(err);
-	table = emuv_dmabuf_table(buf->region);
-	if (IS_ERR(table)) {
-		err = PTR_ERR(table);
+		goto err_free;
+	err = emuv_dmabuf_fill(map, buf->region);
+	if (err)
 		goto err_unpin;
-	}
-	err = dma_map_sgtable(attach->dev, table, dir, 0);
+	err = dma_map_sgtable(map->dev, &map->table, dir, 0);
 	if (err)
 		goto err_free_table;
 
 	mutex_lock(&buf->lock);
-	a->table = table;
-	a->mapped = true;
+	list_add(&map->node, &buf->mappings);
 	mutex_unlock(&buf->lock);
-	return table;
+	return &map->table;
 
 err_free_table:
-	sg_free_table(table);
-	kfree(table);
+	sg_free_table(&map->table);
 err_unpin:
 	emuv_dmabuf_unpin(buf->region);
+err_free:
+	kfree(map);
 	return ERR_PTR(err);
 }
 
@@ -183,15 +152,15 @@ static void emuv_dmabuf_unmap(struct dma_buf_attachment *attach,
 			      enum dma_data_direction dir)
 {
 	struct emuv_dmabuf *buf = attach->dmabuf->priv;
-	struct emuv_attachment *a = attach->priv;
+	struct emuv_dmabuf_mapping *map =
+		container_of(table, struct emuv_dmabuf_mapping, table);
 
 	mutex_lock(&buf->lock);
-	a->mapped = false;
-	a->table = NULL;
+	list_del(&map->node);
 	mutex_unlock(&buf->lock);
-	dma_unmap_sgtable(attach->dev, table, dir, 0);
+	dma_unmap_sgtable(map->dev, table, dir, 0);
 	sg_free_table(table);
-	kfree(table);
+	kfree(map);
 	emuv_dmabuf_unpin(buf->region);
 }
 
@@ -199,15 +168,14 @@ static int emuv_dmabuf_begin_cpu_access(struct dma_buf *dmabuf,
 					enum dma_data_direction dir)
 {
 	struct emuv_dmabuf *buf = dmabuf->priv;
-	struct emuv_attachment *a;
+	struct emuv_dmabuf_mapping *map;
 
 	mutex_lock(&buf->lock);
 	if (buf->vaddr)
 		invalidate_kernel_vmap_range(buf->vaddr,
 					     emuv_region_bytes(buf->region));
-	list_for_each_entry(a, &buf->attachments, node)
-		if (a->mapped)
-			dma_sync_sgtable_for_cpu(a->dev, a->table, dir);
+	list_for_each_entry(map, &buf->mappings, node)
+		dma_sync_sgtable_for_cpu(map->dev, &map->table, dir);
 	mutex_unlock(&buf->lock);
 	return 0;
 }
@@ -216,15 +184,14 @@ static int emuv_dmabuf_end_cpu_access(struct dma_buf *dmabuf,
 				      enum dma_data_direction dir)
 {
 	struct emuv_dmabuf *buf = dmabuf->priv;
-	struct emuv_attachment *a;
+	struct emuv_dmabuf_mapping *map;
 
 	mutex_lock(&buf->lock);
 	if (buf->vaddr)
 		flush_kernel_vmap_range(buf->vaddr,
 					emuv_region_bytes(buf->region));
-	list_for_each_entry(a, &buf->attachments, node)
-		if (a->mapped)
-			dma_sync_sgtable_for_device(a->dev, a->table, dir);
+	list_for_each_entry(map, &buf->mappings, node)
+		dma_sync_sgtable_for_device(map->dev, &map->table, dir);
 	mutex_unlock(&buf->lock);
 	return 0;
 }
@@ -289,8 +256,6 @@ static void emuv_dmabuf_release(struct dma_buf *dmabuf)
 }
 
 static const struct dma_buf_ops emuv_dmabuf_ops = {
-	.attach = emuv_dmabuf_attach,
-	.detach = emuv_dmabuf_detach,
 	.map_dma_buf = emuv_dmabuf_map,
 	.unmap_dma_buf = emuv_dmabuf_unmap,
 	.begin_cpu_access = emuv_dmabuf_begin_cpu_access,
@@ -315,7 +280,7 @@ struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode)
 		return ERR_PTR(-ENOMEM);
 	buf->region = region;
 	mutex_init(&buf->lock);
-	INIT_LIST_HEAD(&buf->attachments);
+	INIT_LIST_HEAD(&buf->mappings);
 
 	info.ops = &emuv_dmabuf_ops;
 	info.size = emuv_region_bytes(region);

@@ -9,7 +9,7 @@
  *     (instance.c)
  *  2. mmap_lock: the kernel's; held in faults and VMA closes
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
- *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
+ *  4. emuv_dmabuf->lock: devices' mappings, and the kernel's (dmabuf.c)
  *  5. instance->reap_lock, then instance->lock: clients and regions of an
  *     instance. Inside none of these: dmem->lock, then client->dmem_lock
  *  6. region->discard_sem: discards, or one more device
@@ -18,11 +18,12 @@
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
  *     to unmap
  *  9. xa_lock(region->chunks), ledger->lock, reserve->lock, the lock of
- *     reclaim requests
+ *     reclaim requests, the lock of all swap files (swap.c)
  *
  * A payer's tight mutex guards the room left in a memory cgroup. It is taken
- * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
- * table of payers has a mutex, taken last, also under instance->lock.
+ * under resize_lock, mmap_lock or a dma-buf's locks, and never together with
+ * map_sem. The table of payers has a mutex, taken last, also under
+ * instance->lock.
  *
  * An mmap() that fails may drop the last reference to a region, with mmap_lock
  * held. The file system stays mounted then: the client holds it.
@@ -382,8 +383,8 @@ struct emuv_dmem {
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
- * @lingering_bytes: Their bytes, those in a reaper's hands included; also read
- *	without the lock
+ * @lingering_bytes: Their bytes, those in a reaper's hands included, and those
+ *	of regions in a worker's hands; also read without the lock
  * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
@@ -620,6 +621,8 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  * @reclaim: Entry in the list of regions whose chunks can leave RAM
  * @round, @hand: Last round of reclaim, and the chunk where the next one begins
  * @swapped: Chunks of it have been written to the swap file
+ * @handed_over: Nobody holds it, and the worker ends it; under reclaim's lock
+ * @end_work: Ends it then
  */
 struct emuv_region {
 	struct kref kref;
@@ -639,6 +642,8 @@ struct emuv_region {
 	unsigned long round;
 	unsigned long hand;
 	bool swapped;
+	bool handed_over;
+	struct work_struct end_work;
 };
 
 /*
@@ -788,6 +793,7 @@ void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
 bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
 			       u64 *bytes);
+void emuv_backing_empty(struct emuv_region *region);
 void emuv_backing_revoke(struct emuv_region *region);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);
@@ -878,7 +884,8 @@ bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 		      struct emuv_chunk **chunk);
 void emuv_reclaim_count(const struct emuv_instance *inst, long chunks);
 void emuv_reclaim_add(struct emuv_region *region);
-void emuv_reclaim_forget(struct emuv_region *region);
+bool emuv_reclaim_forget(struct emuv_region *region);
+void emuv_reclaim_hand_over(struct emuv_region *region);
 void emuv_reclaimer_start(struct emuv_reclaimer *worker,
 			  struct workqueue_struct *wq);
 void emuv_reclaimer_stop(struct emuv_reclaimer *worker);

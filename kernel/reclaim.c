@@ -23,6 +23,11 @@
  * touched), a chunk, EMUV_AWAY or EMUV_MOVING. The thread that sets EMUV_MOVING
  * owns the place until it sets another entry. Others wait, without a lock that
  * the owner needs. So a place's bytes are never in two hands.
+ *
+ * A write may hang. The end of a region, or of its instance, waits for the
+ * worker for a short time only. Then a region without holders is handed over to
+ * the worker, which has it end. In a revoked one the worker leaves nothing in
+ * the place.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -576,7 +581,8 @@ static struct emuv_chunk *emuv_reclaim_find(struct emuv_region *region,
 
 /*
  * Own the place of a chunk, and the chunk, unless somebody besides the region
- * and the caller holds it. The caller has unmapped the chunk.
+ * and the caller holds it, or the region was revoked. The caller has unmapped
+ * the chunk.
  */
 static bool emuv_reclaim_take(const struct emuv_reclaim_visit *visit,
 			      unsigned long index, struct emuv_chunk *chunk)
@@ -586,7 +592,8 @@ static bool emuv_reclaim_take(const struct emuv_reclaim_visit *visit,
 
 	lockdep_assert_held_write(&region->map_sem);
 	xa_lock(&region->chunks);
-	free = xa_load(&region->chunks, index) == chunk &&
+	free = !emuv_region_is_revoked(region) &&
+	       xa_load(&region->chunks, index) == chunk &&
 	       kref_read(&chunk->kref) == 2 && !emuv_chunk_is_pinned(chunk) &&
 	       (visit->force || !READ_ONCE(chunk->young));
 	if (free)
@@ -595,14 +602,35 @@ static bool emuv_reclaim_take(const struct emuv_reclaim_visit *visit,
 	return free;
 }
 
+/*
+ * Give up the place of a chunk that was to leave. Its bytes are away then, or
+ * after an error the chunk is in it as before. In a region that was revoked
+ * meanwhile, nothing is left in it. True if the chunk is not in it any more.
+ */
+static bool emuv_reclaim_part(struct emuv_region *region, unsigned long index,
+			      struct emuv_chunk *chunk, int err)
+{
+	void *entry = err ? (void *)chunk : EMUV_AWAY;
+
+	if (emuv_region_is_revoked(region))
+		entry = NULL;
+	if (entry == EMUV_AWAY)
+		atomic_long_inc(&region->inst->swap->away);
+	if (entry == chunk)
+		WRITE_ONCE(chunk->young, true);
+	else
+		emuv_chunk_count(region, -1);
+	emuv_reclaim_settle(region, index, entry);
+	return entry != chunk;
+}
+
 /* Try to move a chunk to the swap file. Takes over the caller's reference. */
 static void emuv_reclaim_evict(struct emuv_reclaim_visit *visit,
 			       unsigned long index, struct emuv_chunk *chunk)
 {
 	struct emuv_region *region = visit->region;
-	struct emuv_swap *swap = region->inst->swap;
 	u64 place = emuv_reclaim_place(region, index);
-	bool taken = false;
+	bool taken = false, parted;
 	int err;
 
 	if (down_write_trylock(&region->map_sem)) {
@@ -612,29 +640,25 @@ static void emuv_reclaim_evict(struct emuv_reclaim_visit *visit,
 	}
 	if (!taken) {
 		visit->hope = true;
-		emuv_chunk_put(chunk);
+		emuv_chunk_let_go(region, index, chunk);
 		return;
 	}
 	region->swapped = true;
-	err = emuv_swap_write(swap, place, chunk);
+	err = emuv_swap_write(region->inst->swap, place, chunk);
 	if (err)
 		visit->failed = true;
 	else if (!emuv_reclaim_is_sound(chunk))
 		err = -EIO;	/* it failed meanwhile: its holders shall know */
 	trace_emuv_swap(region->inst->config.id, place, true, err);
 	xa_lock(&region->chunks);
-	if (err) {
-		WRITE_ONCE(chunk->young, true);
-	} else {
-		emuv_chunk_count(region, -1);
-		atomic_long_inc(&swap->away);
-	}
-	emuv_reclaim_settle(region, index, err ? (void *)chunk : EMUV_AWAY);
+	parted = emuv_reclaim_part(region, index, chunk, err);
 	xa_unlock(&region->chunks);
-	/* the region's reference, or on failure ours */
-	emuv_chunk_put(chunk);
-	if (!err)
+	if (parted) {
+		emuv_chunk_put(chunk);	/* the region's reference */
 		emuv_reclaim_give(region, chunk);
+	} else {
+		emuv_chunk_let_go(region, index, chunk);
+	}
 }
 
 /* A second chance: whoever uses the chunk comes by the fault handler again. */
@@ -672,7 +696,8 @@ static void emuv_reclaim_try(struct emuv_reclaim_visit *visit,
 		if (young && visit->aging)
 			emuv_reclaim_age(visit, index, chunk);
 	}
-	emuv_chunk_put(chunk);
+	/* the region may have been revoked meanwhile */
+	emuv_chunk_let_go(visit->region, index, chunk);
 }
 
 /* Look at a part of a region; false once that is enough. */
@@ -718,10 +743,12 @@ static struct emuv_region *emuv_reclaim_enter(struct emuv_reclaimer *worker)
 	return region;
 }
 
-/* Leave the region: it may go now. */
+/* Leave the region: it may go now, or goes if it was handed over. */
 static void emuv_reclaim_leave(struct emuv_reclaimer *worker)
 {
 	spin_lock(&emuv_reclaim_lock);
+	if (worker->visited->handed_over)
+		emuv_swap_queue_end(&worker->visited->end_work);
 	worker->visited = NULL;
 	spin_unlock(&emuv_reclaim_lock);
 	wake_up_all(&emuv_reclaim_progress);
@@ -871,21 +898,44 @@ void emuv_reclaim_add(struct emuv_region *region)
 	spin_unlock(&emuv_reclaim_lock);
 }
 
-/*
- * Keep the worker away from a region from now on. Waits while the worker has
- * one of its chunks in hand.
- */
-void emuv_reclaim_forget(struct emuv_region *region)
+static bool emuv_reclaim_has_left(const struct emuv_region *region)
 {
-	struct emuv_reclaimer *worker;
+	bool left;
 
+	spin_lock(&emuv_reclaim_lock);
+	left = emuv_reclaim_worker(region)->visited != region;
+	spin_unlock(&emuv_reclaim_lock);
+	return left;
+}
+
+/*
+ * Keep the worker away from a region from now on. It may have a chunk in hand:
+ * then wait, but not for a file that hangs. False if the worker has not left.
+ */
+bool emuv_reclaim_forget(struct emuv_region *region)
+{
 	if (!emuv_instance_swaps(region->inst))
-		return;
-	worker = emuv_reclaim_worker(region);
+		return true;
 	spin_lock(&emuv_reclaim_lock);
 	list_del_init(&region->reclaim);
 	spin_unlock(&emuv_reclaim_lock);
-	wait_event(emuv_reclaim_progress, READ_ONCE(worker->visited) != region);
+	return wait_event_timeout(emuv_reclaim_progress,
+				  emuv_reclaim_has_left(region),
+				  EMUV_RECLAIM_HANGS);
+}
+
+/*
+ * Have a region without holders end once the worker has left it. It may be gone
+ * after the call.
+ */
+void emuv_reclaim_hand_over(struct emuv_region *region)
+{
+	spin_lock(&emuv_reclaim_lock);
+	if (emuv_reclaim_worker(region)->visited == region)
+		region->handed_over = true;
+	else
+		emuv_swap_queue_end(&region->end_work);
+	spin_unlock(&emuv_reclaim_lock);
 }
 
 /* --- the kernel's requests --- */

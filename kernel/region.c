@@ -6,9 +6,11 @@
  * When the last holder lets go, the memory returns to the instance. Something
  * that the driver does not know, such as a GPU driver or io_uring, may still
  * pin pages. The region then stays in the ledger until they are unpinned, since
- * pinned memory is not free.
+ * pinned memory is not free. So does a region with a chunk on its way to a swap
+ * file that hangs. Nobody waits for either.
  */
 #include <linux/file.h>
+#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
@@ -39,6 +41,13 @@ static void emuv_region_free(struct emuv_region *region)
 	emuv_region_unmake(region);
 }
 
+/* A region lingers, or does not any more. */
+static void emuv_region_count_lingering(struct emuv_instance *inst, s64 bytes)
+{
+	lockdep_assert_held(&inst->lock);
+	WRITE_ONCE(inst->lingering_bytes, inst->lingering_bytes + bytes);
+}
+
 /* Keep a region that nobody holds and something has pinned. */
 static void emuv_region_linger(struct emuv_region *region)
 {
@@ -46,8 +55,7 @@ static void emuv_region_linger(struct emuv_region *region)
 
 	lockdep_assert_held(&inst->lock);
 	list_add_tail(&region->lingering, &inst->lingering);
-	WRITE_ONCE(inst->lingering_bytes,
-		   inst->lingering_bytes + emuv_region_bytes(region));
+	emuv_region_count_lingering(inst, emuv_region_bytes(region));
 }
 
 /* Free such a region. */
@@ -56,8 +64,7 @@ static void emuv_region_free_lingering(struct emuv_region *region)
 	struct emuv_instance *inst = region->inst;
 
 	list_del(&region->lingering);
-	WRITE_ONCE(inst->lingering_bytes,
-		   inst->lingering_bytes - emuv_region_bytes(region));
+	emuv_region_count_lingering(inst, -(s64)emuv_region_bytes(region));
 	emuv_region_free(region);
 }
 
@@ -129,14 +136,12 @@ void emuv_region_reap_work(struct work_struct *work)
 	emuv_kcov_stop();
 }
 
-static void emuv_region_release(struct kref *kref)
+/* End a region that nobody holds, nor visits. */
+static void emuv_region_destroy(struct emuv_region *region)
 {
-	struct emuv_region *region = container_of(kref, struct emuv_region,
-						  kref);
 	struct emuv_instance *inst = region->inst;
 	bool released;
 
-	emuv_reclaim_forget(region);
 	emuv_inode_destroy(region);
 	/* a large region takes long: not under the instance's lock */
 	released = emuv_backing_release(region);
@@ -154,6 +159,39 @@ static void emuv_region_release(struct kref *kref)
 	}
 	mutex_unlock(&inst->lock);
 	emuv_instance_put(inst);
+}
+
+/* The same for a region that was handed over. It holds the module by its inode. */
+static void emuv_region_destroy_work(struct work_struct *work)
+{
+	struct emuv_region *region = container_of(work, struct emuv_region,
+						  end_work);
+
+	__module_get(THIS_MODULE);
+	mutex_lock(&region->inst->lock);
+	emuv_region_count_lingering(region->inst,
+				    -(s64)emuv_region_bytes(region));
+	mutex_unlock(&region->inst->lock);
+	emuv_region_destroy(region);
+	/* the module's exit waits for this queue */
+	module_put(THIS_MODULE);
+}
+
+static void emuv_region_release(struct kref *kref)
+{
+	struct emuv_region *region = container_of(kref, struct emuv_region,
+						  kref);
+
+	if (emuv_reclaim_forget(region)) {
+		emuv_region_destroy(region);
+		return;
+	}
+	mutex_lock(&region->inst->lock);
+	emuv_region_count_lingering(region->inst, emuv_region_bytes(region));
+	mutex_unlock(&region->inst->lock);
+	/* all but the chunk that the worker has in hand */
+	emuv_backing_empty(region);
+	emuv_reclaim_hand_over(region);
 }
 
 void emuv_region_put(struct emuv_region *region)
@@ -337,6 +375,7 @@ static struct emuv_region *emuv_region_make(struct emuv_instance *inst,
 	xa_init_flags(&region->chunks, XA_FLAGS_ACCOUNT);
 	INIT_LIST_HEAD(&region->lingering);
 	INIT_LIST_HEAD(&region->reclaim);
+	INIT_WORK(&region->end_work, emuv_region_destroy_work);
 	init_rwsem(&region->discard_sem);
 	region->inst = inst;
 	if (inst->config.guaranteed) {

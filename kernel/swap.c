@@ -13,7 +13,8 @@
  * file system would hold up: writing is tried, and fails there.
  *
  * A thread that waits for a read can be killed. It may hold the very lock that
- * the read needs, if it writes to the file from memory that is in it.
+ * the read needs, if it writes to the file from memory that is in it. Only the
+ * reclaimer waits for a write, and nobody waits long for the reclaimer.
  *
  * Writes and the giving back of places are done one after the other, in the
  * order in which they came. So nobody has to wait until a place is given back,

@@ -98,7 +98,7 @@ struct client_info
     // These are 0 unless the memory was asked about (EMUV_QUERY_MEMORY).
     std::uint64_t resident_bytes = 0;  ///< the part of it that is in RAM now
     std::uint64_t pinned_bytes = 0;    ///< the part of that a device has pinned
-    std::uint64_t lingering_bytes = 0; ///< freed by all, but still pinned
+    std::uint64_t lingering_bytes = 0; ///< freed, but still in use
 
     bool operator==(const client_info &) const = default;
 };

@@ -178,8 +178,9 @@ TEST_F(dmabuf, ThousandsComeAndGo)
     const auto slab = meminfo("SUnreclaim");
     for (int i = 0; i < 3000; i++)
         export_region(client, got.offset, i % 2 ? EMUV_EXPORT_DMABUF : 0);
-    EXPECT_TRUE(
-        wait_until([&] { return meminfo("SUnreclaim") < slab + 2 * mib; }));
+    EXPECT_TRUE(holds_back_freed() || wait_until([&] {
+                    return meminfo("SUnreclaim") < slab + 2 * mib;
+                }));
     ASSERT_EQ(release(client, got.offset), 0);
     exported.reset();
     EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);

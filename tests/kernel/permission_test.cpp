@@ -214,6 +214,22 @@ TEST_F(permission, RegionDescriptorNeedsNoPower)
     EXPECT_EQ(byte, 'b');
 }
 
+TEST_F(permission, RegionDescriptorCannotBeMappedExecutable)
+{
+    const auto client = open_client(id);
+    const auto exported = export_region(client, allocate(client, chunk).offset);
+    EXPECT_EQ(map_error(exported.get(), chunk, 0, PROT_READ | PROT_EXEC),
+              EPERM);
+    EXPECT_EQ(
+        map_error(exported.get(), chunk, 0, PROT_READ | PROT_WRITE | PROT_EXEC),
+        EPERM);
+    // Nor made so later.
+    const mapping map(exported.get(), chunk);
+    EXPECT_EQ(error_of(mprotect(map.data(), chunk, PROT_READ | PROT_EXEC)),
+              EACCES);
+    EXPECT_EQ(error_of(mprotect(map.data(), chunk, PROT_READ)), 0);
+}
+
 TEST_F(permission, ReadOnlyRegionDescriptorCannotBeOpenedForWriting)
 {
     const auto reader = open_client(id, O_RDONLY);

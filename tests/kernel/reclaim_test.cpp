@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -320,6 +321,20 @@ bool sleeps_in_the_driver(pid_t thread)
         .starts_with("emuv_");
 }
 
+/// Does a worker wait for a chunk to be written to a swap file?
+bool a_write_waits()
+{
+    const auto names = names_in("/proc");
+    return std::any_of(names.begin(), names.end(), [](const auto &name) {
+        if (name.find_first_not_of("0123456789") != std::string::npos)
+            return false;
+        std::ifstream file("/proc/" + name + "/wchan");
+        std::string function;
+        std::getline(file, function);
+        return function.starts_with("emuv_swap_write");
+    });
+}
+
 bool has_ended(const process &child)
 {
     siginfo_t info{};
@@ -406,6 +421,34 @@ protected:
         EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
     }
 
+    /// Suspends the disk, and presses until a chunk is on its way there.
+    static void hold_up_a_write(suspended_disk &disk_of_file)
+    {
+        disk_of_file.suspend(true);
+        ASSERT_TRUE(wait_until([] {
+            press();
+            return a_write_waits();
+        }));
+    }
+
+    /// Destroys an instance with holders, of which a chunk is on its way to a
+    /// disk that does not answer.
+    void take_away(suspended_disk &disk_of_file, int id) const
+    {
+        std::atomic<bool> done{false};
+        int error = -1;
+        std::thread taker([&] {
+            error = destroy(control, id, EMUV_DESTROY_FORCE);
+            done = true;
+        });
+        EXPECT_TRUE(wait_until([&] { return done.load(); }))
+            << "the end of an instance waits for its file";
+        if (!done)
+            disk_of_file.suspend(false);
+        taker.join();
+        EXPECT_EQ(error, 0);
+    }
+
     static constexpr u64 disk_bytes = gib;
     const ram_disk disk{disk_bytes};
 };
@@ -451,6 +494,34 @@ TEST_F(reclaim, MoreThanTheHostHasAboveItsFloorCanBeTouched)
         }
     }
     EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 320 * mib);
+}
+
+TEST_F(reclaim, ColdMemoryMakesRoomForWhatIsBackedAtOnce)
+{
+    constexpr u64 touched = near / 5 * 4;
+    constexpr u64 populated = near / 5 * 3;
+    reload_near_floor(near);
+    const int id = create_swapping(4 * near);
+    const auto client = open_client(id);
+    const auto old = allocate(client, touched);
+    const mapping map(client.get(), old.bytes, old.offset);
+    for (u64 at = 0; at < map.size(); at += chunk) {
+        ASSERT_EQ(signal_of_write(map.data() + at), 0) << at;
+        fill_pages(map.data() + at, chunk, 1, at);
+    }
+    region got;
+    ASSERT_EQ(try_allocate(client, populated, got, EMUV_ALLOC_POPULATE), 0);
+    EXPECT_GT(now(id).swapped_bytes, 0U);
+    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes,
+              touched + populated);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
+    EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    // More than can leave: nothing of it stays.
+    region more;
+    EXPECT_EQ(try_allocate(client, 2 * near, more, EMUV_ALLOC_POPULATE),
+              ENOMEM);
+    EXPECT_EQ(now(id).virtual_used_bytes, touched + populated);
+    EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
 }
 
 TEST_F(reclaim, AFullCgroupMakesRoomByItsOwnColdMemory)
@@ -1201,6 +1272,92 @@ TEST_F(reclaim, AReadThatNobodyWaitsForEndsAfterItsInstanceWasTaken)
     control.reset();
     EXPECT_EQ(unload(), EWOULDBLOCK);
     slow.suspend(false);
+    EXPECT_EQ(unload_eventually(), 0);
+}
+
+TEST_F(reclaim, WhoHoldsAChunkThatDoesNotArriveCanBeKilledAndItGoesLater)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const int id =
+        create(control, swapping(16 * mib, suspended_disk::open_it()));
+    {
+        process owner({}, [&](channel &us) -> std::string {
+            const auto client = open_client(id);
+            const auto got = allocate(client, 16 * mib);
+            const mapping map(client.get(), got.bytes, got.offset);
+            fill_pages(map.data(), map.size(), 1);
+            us.send();
+            us.receive();
+            return "";
+        });
+        owner.conversation().receive();
+        ASSERT_NO_FATAL_FAILURE(hold_up_a_write(slow));
+        EXPECT_EQ(kill(owner.pid(), SIGKILL), 0);
+        const bool ended = wait_until([&] { return has_ended(owner); });
+        if (!ended)
+            slow.suspend(false);
+        ASSERT_TRUE(ended) << "a process waits for its file for ever";
+    }
+    EXPECT_TRUE(a_write_waits());
+    EXPECT_TRUE(wait_until([&] { return now(id).clients == 0; }));
+    EXPECT_EQ(now(id).unowned_bytes, 16 * mib);
+    EXPECT_EQ(attribute(id, "lingering_bytes"), std::to_string(16 * mib));
+    EXPECT_EQ(now(id).resident_bytes, chunk) << "more than what is on its way";
+    EXPECT_EQ(destroy(control, id), EBUSY);
+    control.reset();
+    EXPECT_EQ(unload(), EWOULDBLOCK);
+    control = open_control();
+    slow.suspend(false);
+    EXPECT_TRUE(wait_until([&] { return now(id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(now(id).unowned_bytes, 0U);
+    EXPECT_EQ(attribute(id, "lingering_bytes"), "0");
+    EXPECT_EQ(now(id).resident_bytes, 0U);
+    EXPECT_EQ(now(id).swapped_bytes, 0U);
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+}
+
+TEST_F(reclaim, AnInstanceIsTakenThoughAChunkOfItDoesNotArrive)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    for (const bool held : {true, false}) {
+        const int id =
+            create(control, swapping(16 * mib, suspended_disk::open_it()));
+        auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        ASSERT_NO_FATAL_FAILURE(hold_up_a_write(slow));
+        ASSERT_NO_FATAL_FAILURE(take_away(slow, id));
+        EXPECT_TRUE(a_write_waits());
+        for (u64 at = 0; at < map.size(); at += chunk)
+            EXPECT_EQ(signal_of_read(map.data() + at), SIGBUS) << at;
+        // The write ends before its region does, or after it.
+        if (held) {
+            slow.suspend(false);
+            EXPECT_TRUE(wait_until([] { return !a_write_waits(); }));
+        }
+        map.reset();
+        client.reset();
+        EXPECT_NE(held, a_write_waits()) << "close() waits for the file";
+        slow.suspend(false);
+        // The places are given back, and the file to the next one.
+        EXPECT_TRUE(wait_until([] { return ram_disk::stored() == 0; }));
+        const auto file = suspended_disk::open_it();
+        auto next = swapping(16 * mib, file);
+        int error = EBUSY;
+        EXPECT_TRUE(wait_until([&] {
+            error = call(control, EMUV_IOC_CREATE, next);
+            return error != EBUSY;
+        }));
+        ASSERT_EQ(error, 0);
+        EXPECT_EQ(now(next.id).virtual_used_bytes, 0U);
+        EXPECT_EQ(destroy_eventually(control, next.id), 0);
+    }
+    control.reset();
     EXPECT_EQ(unload_eventually(), 0);
 }
 

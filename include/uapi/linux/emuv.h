@@ -243,7 +243,8 @@ struct emuv_query_instance {
  * @pinned_bytes: Out: the part of @resident_bytes in chunks that a device, or
  *	something like io_uring, has pinned
  * @lingering_bytes: Out: the bytes that it allocated and that nobody holds any
- *	more, but that something still pins. The instance counts them as unowned
+ *	more. Something still pins them, or a write to the swap file lasts. The
+ *	instance counts them as unowned
  *
  * The first version ends with @comm.
  *
@@ -441,7 +442,9 @@ struct emuv_resize {
 
 /**
  * EMUV_ALLOC_POPULATE: back the whole region now. If the host cannot, the call
- * fails with ENOMEM now, instead of a touch with SIGBUS later.
+ * fails with ENOMEM now, instead of a touch with SIGBUS later. In an instance
+ * with a swap file, cold memory leaves RAM for it. The region's own memory stays
+ * until the call ends.
  */
 #define EMUV_ALLOC_POPULATE	(1U << 0)
 
