@@ -167,6 +167,7 @@ static void emuv_region_destroy_work(struct work_struct *work)
 	struct emuv_region *region = container_of(work, struct emuv_region,
 						  end_work);
 
+	emuv_kcov_start();
 	__module_get(THIS_MODULE);
 	mutex_lock(&region->inst->lock);
 	emuv_region_count_lingering(region->inst,
@@ -175,6 +176,7 @@ static void emuv_region_destroy_work(struct work_struct *work)
 	emuv_region_destroy(region);
 	/* the module's exit waits for this queue */
 	module_put(THIS_MODULE);
+	emuv_kcov_stop();
 }
 
 static void emuv_region_release(struct kref *kref)
