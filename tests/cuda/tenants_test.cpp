@@ -496,7 +496,7 @@ protected:
         const char *const module = std::getenv("EMUV_KO");
         ASSERT_NE(module, nullptr) << "EMUV_KO names the module's file";
         ASSERT_EQ(setenv("EMUV_LIBCUDA", EMUV_SIM_LIBRARY, 1), 0);
-        // Where memory moves, more or less of it is in VRAM at each moment.
+        // Moving memory is in VRAM or not, from one moment to the next.
         ASSERT_EQ(setenv("EMUV_MOVE", "0", 1), 0);
         ASSERT_EQ(setenv("EMUV_SIM_DEVICES", "2", 1), 0);
         ASSERT_EQ(
