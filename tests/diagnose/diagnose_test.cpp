@@ -89,7 +89,7 @@ const expected all[] = {
     {"pytorch_old.txt", source::pytorch, vram, 2048, 6246, "fragmentation",
      "expandable_segments:True"},
     {"pytorch_oldest.txt", source::pytorch, vram, 20, 7372, "too small",
-     "emuvctl run --virtual 4G --move"},
+     "emuvctl run --virtual 4G --"},
     {"pytorch_shared.txt", source::pytorch, vram, 1536, 7782, "others",
      "nvidia-smi"},
     {"pytorch_leak.txt", source::pytorch, vram, 512, 7168, "a leak",
@@ -104,7 +104,7 @@ const expected all[] = {
     {"snapshot.pickle", source::pytorch_snapshot, vram, 512, 3072, "a leak",
      "loss.item()"},
     {"snapshot_devices.pickle", source::pytorch_snapshot, vram, 256, 1536,
-     "not told", "emuvctl run --virtual 4G --move"},
+     "not told", "emuvctl run --virtual 4G --"},
     {"jax.txt", source::xla, vram, 8704, 0, "not told",
      "XLA_PYTHON_CLIENT_PREALLOCATE"},
     {"tensorflow.txt", source::tensorflow, vram, 1280, 9318, "too small",
@@ -201,11 +201,9 @@ TEST(Diagnose, EverySampleIsExpectedOrUnknown)
 
 TEST(Diagnose, ALineToTypeStartsTheProgramThatRanOut)
 {
-    EXPECT_TRUE(
-        advises(first_of("pytorch_oldest.txt"), "--move -- python ..."));
-    EXPECT_TRUE(advises(first_of("llama.txt"), "--move -- llama-server ..."));
-    EXPECT_TRUE(
-        advises(first_of("vllm_blocks.txt"), "--move -- vllm serve NAME"));
+    EXPECT_TRUE(advises(first_of("pytorch_oldest.txt"), "G -- python ..."));
+    EXPECT_TRUE(advises(first_of("llama.txt"), "G -- llama-server ..."));
+    EXPECT_TRUE(advises(first_of("vllm_blocks.txt"), "G -- vllm serve NAME"));
 }
 
 TEST(Diagnose, UnknownTextIsNotRecognised)

@@ -450,8 +450,8 @@ void score_run::show(const emuv::report::came &came, form as,
             : ""));
     env.err.write("  " + heading(score) + "\n" + table_of(score));
     if (!came.step_ms && (score.pass_ms || score.token_ms))
-        env.err.write("  The time of a step is known where memory moves, once "
-                      "the program repeats itself.\n");
+        env.err.write("  A step's time is known where memory moves, once the "
+                      "program repeats itself.\n");
 }
 
 void score_run::keep(const emuv::report::came &came) const
