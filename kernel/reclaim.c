@@ -13,7 +13,8 @@
  * A toucher sleeps meanwhile. It may hold mmap_lock or a dma-buf's locks, but no
  * lock of the driver's that a worker waits for. A fault lets mmap_lock go, unless
  * it was tried before (vm.c). A process in reclaim may hold any lock, so it
- * waits for a short time only. A worker tries map_sem and never waits for it.
+ * waits for a short time only. A worker tries map_sem and waits for it only
+ * in a revoked region.
  *
  * A worker goes round the regions like the hand of a clock. It takes a chunk
  * out of all mappings first. If nobody touches the chunk for a while, it is

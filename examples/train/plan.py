@@ -262,7 +262,7 @@ def _nothing(least, machine):
         text += (f" of {_size(least.vram_bytes)}. It runs with memory in RAM:\n"
                  f"  emuvctl run --physical {least.vram_bytes // (1 << 20)}M "
                  f"--virtual {int(least.spilled_bytes[2] / GiB * 1.25) + 1}G "
-                 "--move -- python3 train.py ...")
+                 "-- python3 train.py ...")
     return text
 
 

@@ -5,6 +5,7 @@
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "frameworks.hpp"
 #include "instances.hpp"
 #include "lenders.hpp"
 #include "remover.hpp"
@@ -207,6 +208,10 @@ std::vector<batch_worker> make_workers(const batch_options &options,
     variables common = options.settings.variables();
     common.emplace_back("LD_PRELOAD", own_preload(cuda_library_folder(
                                           options.cuda_library_dir)));
+    if (options.settings.holds("EMUV_MOVE") &&
+        !options.settings.holds("EMUV_DISABLE"))
+        for (auto &each : variables_for_frameworks())
+            common.push_back(std::move(each));
     if (own_limits(options)) {
         if (!options.instances.empty())
             throw usage_error("--instances does not go with --physical and "
@@ -234,6 +239,12 @@ std::vector<batch_worker> make_workers(const batch_options &options,
 void check(const batch_options &options)
 {
     options.settings.check();
+    if (const auto &tier = options.settings.of("EMUV_TIER");
+        tier.given() && tier.text != "none" && !own_limits(options))
+        throw usage_error(
+            "--tier goes with --physical and --virtual: a worker's "
+            "instance has tiers of its own, or with --tier none "
+            "no tiers");
     if (!options.up_to.empty() && !options.settings.of("EMUV_VIRTUAL").given())
         throw usage_error("--up-to needs --virtual");
 }

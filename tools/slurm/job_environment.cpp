@@ -73,7 +73,8 @@ std::optional<variables> read_environment(const std::string &path)
 std::string joined_value(const std::string &name, const std::string &value,
                          const std::string &before)
 {
-    if (before.empty() || before == value || name == "EMUV_INSTANCE")
+    if (before.empty() || before == value || name == "EMUV_INSTANCE" ||
+        name == "EMUV_TIER")
         return value;
     if (name != "LD_PRELOAD")
         return before;

@@ -526,10 +526,11 @@ proofs *make_proofs(const settings &asked, const driver &calls, int devices)
                       asked.move == move_kind::check);
 }
 
-// Gives other clients of an instance, while they wait for VRAM, what pools keep
-// for later: the driver's, and ours. Each instance has such a thread, which
-// lives as long as the process. It trims once a second at most: the pools grow
-// again.
+// Gives other clients of an instance, while they wait for VRAM, what the
+// driver's pools keep for later. It has no context, so it names no stream: the
+// program's own threads give what we keep. Each instance has such a thread,
+// which lives as long as the process. It trims once a second at most: the pools
+// grow again.
 struct giver
 {
     instance_ledger &limits;
@@ -555,7 +556,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
-                of.kept.give_idle(of.device);
+                of.kept.ask_for_kept();
                 of.give_back_if_lent();
             }
             sleep(1);

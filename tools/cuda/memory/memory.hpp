@@ -28,10 +28,7 @@
 //     that is being trimmed is marked, and its destruction waits.
 //  8. footprint::lock_ is the outermost: under it NVML is asked, pools are
 //     trimmed, and a mover is waited for.
-//  9. stream_order::behind_ is held while the driver puts memory behind a
-//     stream's work, so that the stream does not go. stream_order::lock_ is
-//     taken inside of it.
-// 10. store_choice::lock_ is held during the one trial, advised::lasting_ while
+//  9. store_choice::lock_ is held during the one trial, advised::lasting_ while
 //     a mover is told. Under the others nothing is called.
 #pragma once
 
@@ -118,6 +115,7 @@ public:
     {
         if (is_capturing(calls_, stream))
             return from_driver();
+        give_kept_if_asked();
         const bool is_kept = order_.keeps(pool, stream);
         if (is_kept && take_kept(pointer, bytes, stream))
             return CUDA_SUCCESS;
@@ -147,8 +145,10 @@ public:
     {
         if (is_capturing(calls_, stream))
             return from_driver();
-        if (keep(pointer, stream))
+        if (keep(pointer, stream)) {
+            give_kept_if_asked();
             return CUDA_SUCCESS;
+        }
         if (order_.has(pointer))
             return CUDA_ERROR_INVALID_VALUE;
         allocations::node_type ours = take_ours(pointer);
@@ -164,14 +164,10 @@ public:
             collect(false);
     }
 
-    /// Gives back all memory of a device that is kept for later, as soon as no
-    /// work may use it. Any thread may call it.
-    void give_idle(int device)
-    {
-        if (order_.spare_bytes(device) > 0)
-            order_.give_up_all();
-        collect(false);
-    }
+    /// Somebody else waits for VRAM. Memory that is kept for later goes at the
+    /// program's next call that allocates or frees in stream order. That thread
+    /// has a context, and its streams. Any thread may call this.
+    void ask_for_kept() { kept_is_wanted_.store(true); }
 
     /// Memory that the driver makes as a whole: charged, never moved.
     /// @param may_be_virtual  memory that does not fit in VRAM may count as
@@ -335,6 +331,14 @@ private:
     bool keep(CUdeviceptr pointer, CUstream stream);
     CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
+    void give_kept_if_asked()
+    {
+        if (!kept_is_wanted_.load(std::memory_order_relaxed) ||
+            !kept_is_wanted_.exchange(false))
+            return;
+        order_.give_up_all();
+        collect(false);
+    }
 
     allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);
@@ -383,6 +387,7 @@ private:
     ranges ranges_;
     pieces pieces_;
     stream_order order_;
+    std::atomic<bool> kept_is_wanted_{false};
 
     std::mutex lock_; // guards all below
     allocations allocations_;

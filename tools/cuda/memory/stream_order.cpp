@@ -324,7 +324,6 @@ void stream_order::give_up(const std::vector<vacancies::vacancy> &unused)
 void stream_order::give_up(const vacancies::vacancy &unused)
 {
     bool is_pooled = false;
-    const std::lock_guard stays(behind_);
     auto going = going_.end();
     {
         const std::lock_guard guard(lock_);
@@ -394,7 +393,6 @@ void stream_order::stream_goes(CUstream stream)
     give_up_if(is_behind);
     // Nobody will know when the memory left there may be used again: the next
     // stream may have the same handle.
-    const std::lock_guard none_is_put(behind_);
     const std::lock_guard guard(lock_);
     for (vacancies::vacancy each : vacancies_.take_if(is_behind)) {
         each.behind.stream = nullptr;

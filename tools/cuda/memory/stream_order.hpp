@@ -205,9 +205,6 @@ private:
     // Its default pool, if it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
 
-    // Held while memory is put behind a stream's work, so that the stream does
-    // not go meanwhile. Taken before lock_.
-    std::mutex behind_;
     std::mutex lock_; // guards all below
     std::vector<leaving> leaving_;
     vacancies vacancies_; // of that device
