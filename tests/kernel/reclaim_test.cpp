@@ -510,7 +510,15 @@ TEST_F(reclaim, ColdMemoryMakesRoomForWhatIsBackedAtOnce)
         fill_pages(map.data() + at, chunk, 1, at);
     }
     region got;
-    ASSERT_EQ(try_allocate(client, populated, got, EMUV_ALLOC_POPULATE), 0);
+    // Near the floor all RAM that others of the host take counts, too: what is
+    // refused once may be granted a moment later.
+    int refused = ENOMEM;
+    for (int tries = 0; refused == ENOMEM && tries < 1200; tries++) {
+        refused = try_allocate(client, populated, got, EMUV_ALLOC_POPULATE);
+        if (refused == ENOMEM)
+            usleep(100'000);
+    }
+    ASSERT_EQ(refused, 0);
     EXPECT_GT(now(id).swapped_bytes, 0U);
     EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes,
               touched + populated);
