@@ -3,6 +3,7 @@
 #include "base/settings.hpp"
 
 #include "base/size.hpp"
+#include "base/words.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -198,16 +199,11 @@ bool settings::unmaps() const
 {
     if (away != away_kind::automatic)
         return away == away_kind::unmapped;
-    std::string_view left = trust == nullptr ? "" : trust;
-    while (!left.empty()) {
-        const std::size_t end = std::min(left.find(','), left.size());
-        const std::string_view word = left.substr(0, end);
-        left.remove_prefix(std::min(end + 1, left.size()));
-        if (word != "proven" && word != "known" && word != "none" &&
-            word.substr(0, 1) != "-")
-            return false;
-    }
-    return true;
+    return trust == nullptr || !any_word(trust, [](const char *word) {
+               const std::string_view text = word;
+               return text != "proven" && text != "known" && text != "none" &&
+                      text.front() != '-';
+           });
 }
 
 } // namespace emuv::cuda

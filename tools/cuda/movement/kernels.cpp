@@ -3,13 +3,13 @@
 #include "movement/kernels.hpp"
 
 #include "base/glibc.hpp"
+#include "base/words.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <set>
-#include <string_view>
 
 #include <dlfcn.h>
 #include <fnmatch.h>
@@ -67,28 +67,6 @@ bool matches(const char *name, const char *const (&patterns)[count])
     for (const char *pattern : patterns)
         if (fnmatch(pattern, name, 0) == 0)
             return true;
-    return false;
-}
-
-// True if a word of the setting fits.
-template <typename Predicate>
-bool any_word(const char *list, Predicate fits)
-{
-    std::string_view rest = list;
-    while (!rest.empty()) {
-        const auto end = rest.find(',');
-        const std::string_view word = rest.substr(0, end);
-        char pattern[128];
-        if (!word.empty() && word.size() < sizeof pattern) {
-            std::memcpy(pattern, word.data(), word.size());
-            pattern[word.size()] = '\0';
-            if (fits(pattern))
-                return true;
-        }
-        if (end == std::string_view::npos)
-            break;
-        rest.remove_prefix(end + 1);
-    }
     return false;
 }
 
