@@ -208,10 +208,7 @@ std::vector<batch_worker> make_workers(const batch_options &options,
     variables common = options.settings.variables();
     common.emplace_back("LD_PRELOAD", own_preload(cuda_library_folder(
                                           options.cuda_library_dir)));
-    if (options.settings.holds("EMUV_MOVE") &&
-        !options.settings.holds("EMUV_DISABLE"))
-        for (auto &each : variables_for_frameworks())
-            common.push_back(std::move(each));
+    add_for_frameworks(options.settings, common);
     if (own_limits(options)) {
         if (!options.instances.empty())
             throw usage_error("--instances does not go with --physical and "

@@ -205,10 +205,8 @@ void cmd_run(const run_options &options, environment &env)
             set.push_back(std::move(each));
     }
     set.emplace_back("LD_PRELOAD", own_preload(folder));
-    if (settings.holds("EMUV_MOVE") && !settings.holds("EMUV_DISABLE") &&
-        !options.leaves_frameworks)
-        for (auto &each : variables_for_frameworks())
-            set.push_back(std::move(each));
+    if (!options.leaves_frameworks)
+        add_for_frameworks(settings, set);
     const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();
     if (options.dry_run) {
         env.out.write(describe(set, options, own));

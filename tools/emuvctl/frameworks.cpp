@@ -6,6 +6,8 @@
 
 namespace emuvctl {
 
+namespace {
+
 std::vector<std::pair<std::string, std::string>> variables_for_frameworks()
 {
     std::vector<std::pair<std::string, std::string>> out;
@@ -28,6 +30,17 @@ std::vector<std::pair<std::string, std::string>> variables_for_frameworks()
         if (std::getenv(name) == nullptr)
             out.emplace_back(name, value);
     return out;
+}
+
+} // namespace
+
+void add_for_frameworks(const asked_settings &asked,
+                        std::vector<std::pair<std::string, std::string>> &set)
+{
+    if (!asked.holds("EMUV_MOVE") || asked.holds("EMUV_DISABLE"))
+        return;
+    for (auto &each : variables_for_frameworks())
+        set.push_back(std::move(each));
 }
 
 } // namespace emuvctl
