@@ -584,7 +584,12 @@ void expect_pools_give(emuv::control &control, std::uint64_t wanted)
     all.deadline_ns =
         (static_cast<std::uint64_t>(now.tv_sec) + 120) * 1'000'000'000U;
     EXPECT_EQ(ioctl(node, EMUV_IOC_CHARGE, &all), 0) << strerror(errno);
+    EXPECT_GE(control.query(0).physical_used_bytes, wanted);
+    EXPECT_LE(control.query(0).physical_used_bytes, physical);
     close(node);
+    if (wanted == physical) { // so the pool has given all of it
+        EXPECT_EQ(control.query(0).physical_used_bytes, 0U);
+    }
     EXPECT_EQ(one.end(0), 0);
     EXPECT_EQ(control.query(0).physical_used_bytes, 0U);
 }
