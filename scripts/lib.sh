@@ -88,6 +88,10 @@ choose_apt() {
     fi
 }
 
+# known PACKAGE: true if apt can fetch it. Of a package that others merely name,
+# apt-cache says so and succeeds.
+known() { [[ $(apt-cache show "$1" 2>/dev/null) == *Package:* ]]; }
+
 # available_release SERIES: the newest generic kernel release of a series (as
 # 6.1), or of Debian 13's backports, for which apt knows headers. Prints nothing
 # if it knows none.
@@ -99,7 +103,8 @@ available_release() (
         sed -nE 's/^linux-headers-([0-9].*-amd64)$/\1/p' |
         { grep -Ev -- '-(cloud|rt)-amd64$' || true; } | sort -rV |
         while read -r name; do
-            if apt-cache show "linux-image-$name" >/dev/null 2>&1; then
+            # For some hours the archive has a kernel's headers alone.
+            if known "linux-image-$name"; then
                 printf '%s\n' "$name"
                 cat >/dev/null
             fi
