@@ -18,7 +18,9 @@ void block::add(const slot &one)
         unit_bytes = one.bytes;
     alike += alike == slots.size() && one.bytes == unit_bytes ? 1 : 0;
     slots.push_back(one);
-    marks.push_back({one.bytes, 0, {}});
+    use_mark mark;
+    mark.bytes = one.bytes;
+    marks.push_back(mark);
     in_ram += one.in_ram() ? 1 : 0;
     if (lots.empty())
         lots.emplace_back();

@@ -9,6 +9,7 @@
 #include "movement/rooms.hpp"
 #include "policy/advice.hpp"
 #include "policy/heat.hpp"
+#include "policy/reuse.hpp"
 #include "policy/schedule.hpp"
 #include "policy/view.hpp"
 #include "store/placement.hpp"
@@ -126,6 +127,7 @@ struct use_mark
     std::uint64_t bytes = 0;
     std::uint64_t step = 0; ///< of the schedule, at the last one; 0: none yet
     heat uses;
+    reuse::memory again; ///< when it is used again
     /// Work that was given its allocation, but for work on all of the block.
     unsigned in_flight = 0;
 };

@@ -67,6 +67,7 @@
 #include "policy/patience.hpp"
 #include "policy/reach.hpp"
 #include "policy/recurrence.hpp"
+#include "policy/reuse.hpp"
 #include "policy/schedule.hpp"
 #include "policy/step_times.hpp"
 #include "policy/view.hpp"
@@ -426,6 +427,7 @@ private:
     void ended(flight &which, bool seen);
     std::vector<touched> follow(work &announced, std::uint64_t &what);
     bool note(std::uint64_t what, const std::vector<touched> &all);
+    void foretell(std::uint64_t kind, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
@@ -621,6 +623,7 @@ private:
     std::vector<std::vector<touched>> spare_lists_;
     schedule schedule_;
     recurrence recurrence_;
+    reuse reuse_;
     reach reach_;
     pace pace_;
     headroom headroom_;

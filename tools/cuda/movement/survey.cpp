@@ -20,7 +20,8 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
     if (of.slots[index].waiting > 0)
         return 0;
     if (fetches_on_demand())
-        return schedule::never;
+        return reuse_.tells() ? reuse_.next_use(of.marks[index].again)
+                              : schedule::never;
     return schedule_.next_use(of.base, static_cast<std::uint32_t>(index),
                               of.slots[index].next);
 }

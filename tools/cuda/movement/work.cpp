@@ -121,6 +121,25 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
            schedule_.note(what, noted_.data(), noted_.size());
 }
 
+// Learns how long its memory was idle, and foretells how long it will be.
+void mover::foretell(std::uint64_t kind, const std::vector<touched> &all)
+{
+    if (std::none_of(all.begin(), all.end(), [](const touched &each) {
+            return each.knows_units();
+        }))
+        return;
+    reuse_.begin(kind);
+    std::uint32_t which = 0;
+    for (const touched &each : all) {
+        which++;
+        if (!each.knows_units())
+            continue;
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++)
+            reuse_.use(each.of->marks[i].again, which);
+    }
+}
+
 // True if these steps repeat a round of the program.
 bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
 {
@@ -231,8 +250,8 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 // ever has.
 bool mover::fetches_on_demand() const
 {
-    return settled_ && check_ == nullptr && !planner_.has_planned() &&
-           !schedule_.predicts();
+    return settled_ && check_ == nullptr && !schedule_.predicts() &&
+           (!planner_.has_planned() || (pace_.moves() && reuse_.tells()));
 }
 
 // Waits for the units that the work needs, as long as anything moves at all. It
@@ -383,6 +402,7 @@ bool mover::foresee(const work &announced, std::uint64_t what, CUstream stream,
 {
     const std::uint64_t steps = schedule_.steps();
     const bool expected = check_ == nullptr && note(what, begun.blocks);
+    foretell(announced.what, begun.blocks);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
     if (begun.is_foreseen()) {
