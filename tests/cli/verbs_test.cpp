@@ -476,6 +476,31 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
     }
 }
 
+TEST_F(verbs, a_batch_tells_frameworks_as_run_does_unless_they_are_to_be_left)
+{
+    const auto root = kernel_.root();
+    const auto library = (root / "lib").string();
+    write_file(root / "lib/libcuda.so.1", "");
+    write_file(root / "items", (root / "found").string() + "\n");
+    ::unsetenv("XLA_PYTHON_CLIENT_ALLOCATOR");
+    const auto found = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> line = {"batch",  "--library",    library,
+                                         "--from", root / "items", "--physical",
+                                         "1G"};
+        line.insert(line.end(), more.begin(), more.end());
+        for (const std::string word :
+             {"--", "sh", "-c",
+              "echo ${XLA_PYTHON_CLIENT_ALLOCATOR-unset} > \"$0\"", "{}"})
+            line.push_back(word);
+        const auto done = run_words(line);
+        EXPECT_EQ(done.status, 0) << done.err;
+        return emuv::read_line_file(root / "found").value_or("");
+    };
+    EXPECT_EQ(found({}), "cuda_async");
+    EXPECT_EQ(found({"--leave-frameworks"}), "unset");
+    EXPECT_EQ(found({"--move=off"}), "unset");
+}
+
 TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
 {
     const auto root = kernel_.root();
