@@ -540,12 +540,16 @@ struct giver
     int device; // the first of the instance
     thread runs = {};
 
-    // A card that lends has no mover: all of them may have rooms there.
+    // A card that lends has no mover: all of them may have rooms there, also
+    // for memory that is kept.
     void give_back_if_lent() const
     {
-        if (static_cast<std::size_t>(device) >= movers.size())
-            for (mover *each : movers)
-                each->give_back_rooms(device);
+        if (static_cast<std::size_t>(device) < movers.size())
+            return;
+        for (std::size_t own = 0; own < movers.size(); own++) {
+            kept.ask_for_kept(static_cast<int>(own));
+            movers[own]->give_back_rooms(device);
+        }
     }
 
     static void *run(void *self)
@@ -556,7 +560,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
-                of.kept.ask_for_kept();
+                of.kept.ask_for_kept(of.device);
                 of.give_back_if_lent();
             }
             sleep(1);
