@@ -440,7 +440,7 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
                                 "peer:3=2147483648\n")));
     EXPECT_THAT(
         begin("0 --tier none").out,
-        AllOf(HasSubstr("EMUV_INSTANCE=0\n"), HasSubstr("EMUV_TIER=''\n")));
+        AllOf(HasSubstr("EMUV_INSTANCE=0\n"), HasSubstr("EMUV_TIER=none\n")));
     EXPECT_THAT(begin("0 --tier peer:1=1G").out,
                 AllOf(HasSubstr("EMUV_INSTANCE=0\n"),
                       HasSubstr("EMUV_TIER=peer:1=1G\n")));
@@ -516,7 +516,9 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
             line.emplace_back("--dry-run");
         for (const std::string word :
              {"--", "sh", "-c",
-              "echo $EMUV_INSTANCE ${EMUV_TIER-unset} > \"$0\"", "{}"})
+              "echo $EMUV_INSTANCE ${EMUV_TIER-unset}$EMUV_TIER_DEFAULT > "
+              "\"$0\"",
+              "{}"})
             line.push_back(word);
         return run_words(line);
     };
@@ -530,6 +532,7 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
                 HasSubstr("a tier of emuv0: no instance is called 'lender'"));
     run("create --gpu-model 4070 --physical 1G --virtual 2G --name lender");
     ::setenv("EMUV_TIER", "peer:7=1G", 1); // of a program around this one
+    ::setenv("EMUV_TIER_DEFAULT", "peer:7=1G", 1);
     EXPECT_EQ(found({"--instances", "0"}), "0,1 peer:1=4294967296");
     // They count as memory of the instance.
     const auto noted = emuv::read_line_file(root / "journal").value_or("");
@@ -538,7 +541,8 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
         7516192768);
     EXPECT_EQ(found({"--instances", "1"}), "1 unset");
     ::unsetenv("EMUV_TIER");
-    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0");
+    ::unsetenv("EMUV_TIER_DEFAULT");
+    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0 none");
     EXPECT_EQ(found({"--instances", "0", "--disable"}), "0 unset");
     EXPECT_THAT(begin({"--instances", "0", "--store", "pages"}, true).err,
                 HasSubstr("the tiers of emuv0 need the numa store"));

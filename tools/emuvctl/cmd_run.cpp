@@ -222,9 +222,8 @@ void cmd_run(const run_options &options, environment &env)
     if (const auto &tape = settings.of("EMUV_RECORD"); tape.given())
         empty_tape(tape.text);
     // Limits that come from outside must not be mixed with those asked for.
-    for (const auto &each : emuvctl::settings())
-        if (each.goes_with_limits())
-            ::unsetenv(each.variable);
+    for (const auto &each : variables_beside_limits())
+        ::unsetenv(each.c_str());
     std::vector<std::filesystem::path> doomed;
     if (own) {
         set.emplace_back("EMUV_LEDGER", make_ledger());
