@@ -932,6 +932,31 @@ TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
     EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
 }
 
+TEST_F(verbs, containers_begin_with_the_tiers_that_resize_has_given)
+{
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    const auto file = kernel_.root() / "run/cdi/emuv.json";
+    ASSERT_EQ(run("cdi generate --library " + library.string() + " --output " +
+                  file.parent_path().string())
+                  .status,
+              0);
+    const auto variables = [&] {
+        return json::parse(
+            emuv_test::read_whole(file))["devices"][0]["containerEdits"]["env"];
+    };
+    EXPECT_EQ(run("resize 0 --tier emuv1=1G").err, "");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0,1",
+                                 "EMUV_TIER_DEFAULT=peer:1=1073741824"}));
+    EXPECT_EQ(run("resize 0 --tier none").err, "");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+    // The next one with that number has lent nothing.
+    run("resize 0 --tier emuv1=1G");
+    run("destroy 1");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+}
+
 TEST_F(verbs, what_create_cannot_take_back_is_reached_by_nobody_else_s_name)
 {
     const auto library = kernel_.root() / "lib";
