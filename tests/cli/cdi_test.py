@@ -182,7 +182,7 @@ class CdiTest(unittest.TestCase):
                 "env": ["EMUV_INSTANCE=1"],
                 "deviceNodes": [{"path": "/dev/emuv1", "permissions": "rw"}]})
         self.assertEqual(specification["containerEdits"], {
-            "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1"],
+            "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1", "EMUV_MOVE_DEFAULT=1"],
             "mounts": [{"hostPath": str(self.mounted),
                         "containerPath": "/usr/lib/emuv",
                         "options": ["ro", "nosuid", "nodev", "bind"]}]})
@@ -190,7 +190,7 @@ class CdiTest(unittest.TestCase):
         self.assertEqual(
             json.loads(self.generate().stdout)["containerEdits"]["env"],
             ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1:"
-             "/usr/lib/emuv/libnvidia-ml.so.1"])
+             "/usr/lib/emuv/libnvidia-ml.so.1", "EMUV_MOVE_DEFAULT=1"])
 
     def test_container_args_say_the_same_as_a_specification(self):
         edits = json.loads(self.generate("1").stdout)
@@ -288,7 +288,7 @@ class CdiTest(unittest.TestCase):
         self.generate("--output", self.folder, "emuv1", "emuv10")
         text = json.loads(self.file.read_text())
         mount = {"hostPath": "/srv/data", "containerPath": "/data", "options": ["ro"]}
-        text["containerEdits"]["env"].append("SITE=1")
+        text["containerEdits"]["env"][1:] = ["EMUV_MOVE_DEFAULT=0", "SITE=1"]
         text["containerEdits"]["mounts"].append(mount)
         text["containerEdits"]["hooks"] = []
         for each in text["devices"]:
@@ -307,10 +307,82 @@ class CdiTest(unittest.TestCase):
                        "deviceNodes": [{"path": "/dev/emuv0", "permissions": "rw"},
                                        {"path": "/dev/fuse"}]}})
         self.assertEqual(json.loads(self.file.read_text())["containerEdits"], {
-            "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1", "SITE=1"],
+            "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1", "EMUV_MOVE_DEFAULT=0", "SITE=1"],
             "mounts": [{"hostPath": str(self.mounted), "containerPath": "/usr/lib/emuv",
                         "options": ["ro", "nosuid", "nodev", "bind"]}, mount],
             "hooks": []})
+
+    def test_a_specification_leaves_the_last_word_on_settings_to_the_user(self):
+        """Engines set a file's variables above those of the user's -e."""
+        for edits in (json.loads(self.generate().stdout)["containerEdits"],
+                      *self.offered().values()):
+            for each in edits["env"]:
+                self.assertRegex(each, r"^(LD_PRELOAD|EMUV_INSTANCE|EMUV_[A-Z]+_DEFAULT)=")
+
+    def test_a_file_of_before_gets_the_default_with_another_library(self):
+        self.generate("--output", self.folder, "emuv1")
+        text = json.loads(self.file.read_text())
+        text["containerEdits"]["env"].remove("EMUV_MOVE_DEFAULT=1")
+        self.file.write_text(json.dumps(text))
+        self.run_verb("cdi", "refresh", "--library", self.mounted)
+        self.assertIn("EMUV_MOVE_DEFAULT=1",
+                      json.loads(self.file.read_text())["containerEdits"]["env"])
+
+    def offered(self):
+        """The edits of each device, as they would be written."""
+        return {each["name"]: each["containerEdits"]
+                for each in json.loads(self.generate().stdout)["devices"]}
+
+    def tiers(self, instance, text):
+        """As `create --tier` does."""
+        folder = self.root / "run/emuv/tiers"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / (self.root / UUID_OF.format(instance)).read_text().strip()).write_text(
+            text + "\n")
+
+    def test_a_device_has_the_tiers_of_its_instance_and_the_nodes_of_those_that_lend(self):
+        plain = self.offered()
+        self.name("emuv10", "spare")
+        self.tiers("emuv1", "emuv0=2GiB,spare=1GiB")
+        offered = self.offered()
+        self.assertEqual(offered["emuv1"], {
+            "env": ["EMUV_INSTANCE=1,0,10",
+                    "EMUV_TIER_DEFAULT=peer:1=2147483648,peer:2=1073741824"],
+            "deviceNodes": [{"path": f"/dev/emuv{each}", "permissions": "rw"}
+                            for each in (1, 0, 10)]})
+        self.assertEqual(offered["emuv0"], plain["emuv0"])
+
+    def test_tiers_in_a_file_are_those_that_the_instance_has_now(self):
+        self.tiers("emuv1", "emuv10=1GiB")
+        self.generate("--output", self.folder, "emuv1")
+        lent = self.devices()["emuv1"]
+        self.assertEqual(len(lent["deviceNodes"]), 2)
+        self.assertEqual(set(self.states().values()), {"ok"})
+        text = json.loads(self.file.read_text())
+        text["devices"][0]["containerEdits"]["env"].append("TEAM=a")
+        text["devices"][0]["containerEdits"]["deviceNodes"].append({"path": "/dev/fuse"})
+        self.file.write_text(json.dumps(text))
+        # The next one with that number has lent nothing.
+        self.destroy("emuv10")
+        self.run_verb("cdi", "refresh")
+        self.assertEqual(self.devices()["emuv1"], {
+            "env": ["EMUV_INSTANCE=1", "TEAM=a"],
+            "deviceNodes": [{"path": "/dev/emuv1", "permissions": "rw"},
+                            {"path": "/dev/fuse"}]})
+        self.tiers("emuv1", "emuv0=1GiB")
+        self.run_verb("cdi", "refresh")
+        self.assertEqual(self.devices()["emuv1"]["env"], [
+            "EMUV_INSTANCE=1,0", "EMUV_TIER_DEFAULT=peer:1=1073741824", "TEAM=a"])
+
+    def test_tiers_that_cannot_be_are_left_out_and_told(self):
+        self.tiers("emuv1", "lender=1GiB")
+        done = self.generate("1")
+        self.assertEqual(json.loads(done.stdout)["devices"][0]["containerEdits"]["env"],
+                         ["EMUV_INSTANCE=1"])
+        why = "a tier of emuv1: no instance is called 'lender'; its containers begin without tiers"
+        self.assertEqual(done.stderr, f"emuvctl: cdi generate: warning: {why}\n")
+        done = self.run_verb("container-args", "--library", self.mounted, "1")
+        self.assertEqual(done.stderr, f"emuvctl: container-args: warning: {why}\n")
 
     def test_a_file_of_somebody_else_s_keeps_no_other_from_its_turn(self):
         etc = self.root / "etc/cdi"

@@ -57,6 +57,7 @@ OFFERS = {
     "emuvctl vm-serve emuv0 --s": "--socket --size",
     "emuvctl batch --ins": "--instances",
     "emuvctl batch --instances emuv1": "emuv1 emuv10",
+    "emuvctl batch --le": "--leave-frameworks",
     "emuvctl batch -- emuvct": "emuvctl",
     "emuvctl run --tr": "--trust --trace",
     "emuvctl run --instance ": "emuv0 emuv1 emuv10",

@@ -98,7 +98,7 @@ class RunSettingsTest(unittest.TestCase):
                 found = self.environment_under(*words, *beside)
                 self.assertEqual(found.get(setting), self.in_folder(expected))
                 # And only where it is asked for.
-                if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER", "EMUV_MOVE"):
+                if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER"):
                     self.assertNotIn(setting, self.environment_under(*LIMIT))
 
     def test_every_word_of_the_page_reaches_the_program(self):
@@ -130,9 +130,16 @@ class RunSettingsTest(unittest.TestCase):
         for each in internal:
             self.assertIn(f"`{each}`", self.page)
 
+    def test_the_page_has_the_defaults_of_settings_that_can_have_one(self):
+        # A switch and tiers, of which emuvctl and containers' files say a default.
+        for each in ("EMUV_MOVE_DEFAULT", "EMUV_TIER_DEFAULT"):
+            self.assertIn(f"`{each}`", self.page)
+
     def test_limits_from_outside_do_not_mix_with_those_asked_for(self):
-        found = self.environment_under(*LIMIT, EMUV_VIRTUAL="1G",
+        found = self.environment_under(*LIMIT, EMUV_VIRTUAL="1G", EMUV_TIER="peer:1=1G",
+                                       EMUV_TIER_DEFAULT="peer:2=1G",
                                        EMUV_INSTANCE="5", EMUV_REPORT="free")
+        self.assertFalse({"EMUV_TIER", "EMUV_TIER_DEFAULT"} & {*found})
         self.assertNotIn("EMUV_VIRTUAL", found)
         self.assertNotIn("EMUV_INSTANCE", found)
         self.assertEqual(found["EMUV_REPORT"], "free")
@@ -268,9 +275,17 @@ class RunSettingsTest(unittest.TestCase):
                 (("--disable",), {}, None), ((), {"EMUV_DISABLE": "1"}, None)):
             with self.subTest(words, **variables):
                 environment = self.environment_under(*words, *LIMIT, **variables)
-                self.assertEqual(environment.get("EMUV_MOVE"), found)
-        self.assertNotIn("EMUV_MOVE", self.environment_under(
-            "--record", self.folder / "tape"))
+                # By default it is no wish of the user's.
+                self.assertEqual(environment.get("EMUV_MOVE") or
+                                 environment.get("EMUV_MOVE_DEFAULT"), found)
+                self.assertEqual("EMUV_MOVE_DEFAULT" in environment,
+                                 found == "1" and "--move" not in words)
+        self.assertFalse({"EMUV_MOVE", "EMUV_MOVE_DEFAULT"} & {*self.environment_under(
+            "--record", self.folder / "tape")})
+        # A default from outside stays, as of a container.
+        environment = self.environment_under(*LIMIT, EMUV_MOVE_DEFAULT="always")
+        self.assertEqual(environment["EMUV_MOVE_DEFAULT"], "always")
+        self.assertNotIn("EMUV_MOVE", environment)
 
     def test_the_callers_environment_disables_as_the_option_does(self):
         for more, variables in ((("--disable",), {}), ((), {"EMUV_DISABLE": "1"})):

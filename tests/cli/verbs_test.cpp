@@ -440,7 +440,7 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
                                 "peer:3=2147483648\n")));
     EXPECT_THAT(
         begin("0 --tier none").out,
-        AllOf(HasSubstr("EMUV_INSTANCE=0\n"), HasSubstr("EMUV_TIER=''\n")));
+        AllOf(HasSubstr("EMUV_INSTANCE=0\n"), HasSubstr("EMUV_TIER=none\n")));
     EXPECT_THAT(begin("0 --tier peer:1=1G").out,
                 AllOf(HasSubstr("EMUV_INSTANCE=0\n"),
                       HasSubstr("EMUV_TIER=peer:1=1G\n")));
@@ -476,6 +476,31 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
     }
 }
 
+TEST_F(verbs, a_batch_tells_frameworks_as_run_does_unless_they_are_to_be_left)
+{
+    const auto root = kernel_.root();
+    const auto library = (root / "lib").string();
+    write_file(root / "lib/libcuda.so.1", "");
+    write_file(root / "items", (root / "found").string() + "\n");
+    ::unsetenv("XLA_PYTHON_CLIENT_ALLOCATOR");
+    const auto found = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> line = {"batch",  "--library",    library,
+                                         "--from", root / "items", "--physical",
+                                         "1G"};
+        line.insert(line.end(), more.begin(), more.end());
+        for (const std::string word :
+             {"--", "sh", "-c",
+              "echo ${XLA_PYTHON_CLIENT_ALLOCATOR-unset} > \"$0\"", "{}"})
+            line.push_back(word);
+        const auto done = run_words(line);
+        EXPECT_EQ(done.status, 0) << done.err;
+        return emuv::read_line_file(root / "found").value_or("");
+    };
+    EXPECT_EQ(found({}), "cuda_async");
+    EXPECT_EQ(found({"--leave-frameworks"}), "unset");
+    EXPECT_EQ(found({"--move=off"}), "unset");
+}
+
 TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
 {
     const auto root = kernel_.root();
@@ -491,7 +516,9 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
             line.emplace_back("--dry-run");
         for (const std::string word :
              {"--", "sh", "-c",
-              "echo $EMUV_INSTANCE ${EMUV_TIER-unset} > \"$0\"", "{}"})
+              "echo $EMUV_INSTANCE ${EMUV_TIER-unset}$EMUV_TIER_DEFAULT > "
+              "\"$0\"",
+              "{}"})
             line.push_back(word);
         return run_words(line);
     };
@@ -505,6 +532,7 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
                 HasSubstr("a tier of emuv0: no instance is called 'lender'"));
     run("create --gpu-model 4070 --physical 1G --virtual 2G --name lender");
     ::setenv("EMUV_TIER", "peer:7=1G", 1); // of a program around this one
+    ::setenv("EMUV_TIER_DEFAULT", "peer:7=1G", 1);
     EXPECT_EQ(found({"--instances", "0"}), "0,1 peer:1=4294967296");
     // They count as memory of the instance.
     const auto noted = emuv::read_line_file(root / "journal").value_or("");
@@ -513,7 +541,8 @@ TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
         7516192768);
     EXPECT_EQ(found({"--instances", "1"}), "1 unset");
     ::unsetenv("EMUV_TIER");
-    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0");
+    ::unsetenv("EMUV_TIER_DEFAULT");
+    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0 none");
     EXPECT_EQ(found({"--instances", "0", "--disable"}), "0 unset");
     EXPECT_THAT(begin({"--instances", "0", "--store", "pages"}, true).err,
                 HasSubstr("the tiers of emuv0 need the numa store"));
@@ -901,6 +930,31 @@ TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
     // A removal drops all devices without instances.
     run("destroy team-b");
     EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
+}
+
+TEST_F(verbs, containers_begin_with_the_tiers_that_resize_has_given)
+{
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    const auto file = kernel_.root() / "run/cdi/emuv.json";
+    ASSERT_EQ(run("cdi generate --library " + library.string() + " --output " +
+                  file.parent_path().string())
+                  .status,
+              0);
+    const auto variables = [&] {
+        return json::parse(
+            emuv_test::read_whole(file))["devices"][0]["containerEdits"]["env"];
+    };
+    EXPECT_EQ(run("resize 0 --tier emuv1=1G").err, "");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0,1",
+                                 "EMUV_TIER_DEFAULT=peer:1=1073741824"}));
+    EXPECT_EQ(run("resize 0 --tier none").err, "");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+    // The next one with that number has lent nothing.
+    run("resize 0 --tier emuv1=1G");
+    run("destroy 1");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
 }
 
 TEST_F(verbs, what_create_cannot_take_back_is_reached_by_nobody_else_s_name)

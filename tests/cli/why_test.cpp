@@ -146,10 +146,12 @@ TEST_F(why, of_a_process_that_ended_within_an_update_its_peaks_are_told)
     const auto torn = read(7);
     EXPECT_EQ(torn.charged.most_vram, 1u << 30);
     EXPECT_EQ(torn.charged.most_ram, 3u << 20);
-    EXPECT_EQ(emuv::cuda::summarize(torn, true).steps, 0u);
+    EXPECT_EQ(emuv::cuda::summarize(torn, emuv::cuda::mobility::moves).steps,
+              0u);
     EXPECT_EQ(torn.allocations, 0u);
     const auto whole = read(8);
-    EXPECT_EQ(emuv::cuda::summarize(whole, true).steps, 1u);
+    EXPECT_EQ(emuv::cuda::summarize(whole, emuv::cuda::mobility::moves).steps,
+              1u);
     EXPECT_EQ(whole.allocations, 1u);
     EXPECT_EQ(waits_, 0);
 }
@@ -161,10 +163,18 @@ TEST_F(why, a_right_page_is_read)
     put(given);
     const auto read = read_statistics(file_, env());
     EXPECT_EQ(read.pid, 42);
-    EXPECT_FALSE(read.moves);
+    EXPECT_EQ(read.memory, emuv::cuda::mobility::unasked);
     EXPECT_THAT(read.vain, testing::ElementsAre("EMUV_MOVE has no effect"));
     ASSERT_EQ(read.devices.size(), 1u);
     EXPECT_EQ(read.devices[0].charged.vram, 1u << 30);
+    for (const auto &[given_as, read_as] :
+         {std::pair{emuv::cuda::mobility::checked,
+                    emuv::cuda::mobility::checked},
+          {emuv::cuda::mobility(77), emuv::cuda::mobility::unasked}}) {
+        given.head.memory = given_as;
+        put(given);
+        EXPECT_EQ(read_statistics(file_, env()).memory, read_as);
+    }
 }
 
 TEST_F(why, a_page_that_is_none_or_of_another_version_is_refused_in_words)
@@ -255,7 +265,7 @@ TEST_F(why, nothing_of_a_page_can_steer_the_terminal)
 {
     page given = right_page();
     copy_text(given.head.vain[0], "\x1b[2J");
-    given.head.moves = 1;
+    given.head.memory = emuv::cuda::mobility::moves;
     given.device.charged.most_ram = 1;
     given.device.kernels = 1;
     copy_text(given.device.most_costly[0].name, "\x1b]0;title\x07");

@@ -964,6 +964,25 @@ TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
                         "--instance", "0", "--", program, "starting"});
     EXPECT_EQ(now, "0\n") << "once it is, they are let in";
     EXPECT_EQ(fine, 0);
+    // Also where an instance that lends by default is not theirs.
+    ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "32M",
+                   "--virtual", "32M"}),
+              0);
+    const auto lent_to = [&](const std::string &tiers) {
+        return said_to_nobody({"/usr/bin/env", "LD_PRELOAD=" + preloaded,
+                               "EMUV_SIM_DEVICES=2", "EMUV_INSTANCE=0,1",
+                               "EMUV_TIER_DEFAULT=peer:1=16M",
+                               "EMUV_TIER=" + tiers, program, "starting"})
+            .first;
+    };
+    const std::string closed = "/dev/emuv1: Permission denied\n";
+    EXPECT_EQ(lent_to(""),
+              "emuV: the tier on card 1 of the instance is not used: " +
+                  closed + "0\n");
+    EXPECT_EQ(lent_to("none"), "0\n");
+    EXPECT_EQ(lent_to("peer:1=8M"),
+              "emuV: " + closed + std::to_string(CUDA_ERROR_OPERATING_SYSTEM) +
+                  "\n");
     fs::remove_all(open);
 }
 

@@ -207,10 +207,68 @@ class WhyTest(unittest.TestCase):
         self.assertIn("raise the share by 16 MiB", device["advice"])
         self.assertIn("nothing moves", self.why(process.pid))
 
+    def test_the_advice_fits_the_settings_in_force(self):
+        for settings, movement, line, advice in (
+                ({"EMUV_MOVE": "0"}, "off", "--move=off", "Without --move=off"),
+                ({"EMUV_STORE": "pages"}, "pages", "--store pages", "without --store pages"),
+                # A default gives way.
+                ({"EMUV_STORE": "pages", "EMUV_MOVE_DEFAULT": "1"}, "pages", "--store pages",
+                 "without --store pages"),
+                ({"EMUV_MOVE": "0", "EMUV_MOVE_DEFAULT": "1"}, "off", "--move=off",
+                 "Without --move=off"),
+                ({"EMUV_SIM_HOST_NUMA": "0"}, "impossible", "no HOST_NUMA memory",
+                 "raise the share")):
+            with self.subTest(**settings):
+                process = self.start(HOLDS, EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", **settings)
+                [one] = json.loads(self.why("--json", process.pid))["processes"]
+                self.assertEqual((one["moves"], one["movement"]), (False, movement))
+                [device] = one["devices"]
+                self.assertNotIn("try --move", device["advice"])
+                self.assertIn(advice, device["advice"])
+                self.assertIn(f"nothing moves ({line})", self.why(process.pid))
+
+    def test_memory_moves_by_default_where_its_user_says_nothing_else(self):
+        process = self.start(HOLDS, EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M",
+                             EMUV_MOVE_DEFAULT="1")
+        [one] = json.loads(self.why("--json", process.pid))["processes"]
+        self.assertEqual((one["moves"], one["movement"]), (True, "possible"))
+
+    def test_where_movement_is_the_default_and_cannot_be_no_variable_is_named(self):
+        process = self.start(HOLDS, EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M",
+                             EMUV_MOVE_DEFAULT="1", EMUV_SIM_HOST_NUMA="0")
+        self.assertNotIn("!", self.why(process.pid))
+        said = self.end(process)
+        self.assertIn("emuV: nothing moves: this card or driver has no HOST_NUMA memory. "
+                      "Kernels read over the link what spills; a larger share of VRAM "
+                      "spares that\n", said)
+        self.assertNotIn("EMUV_MOVE", said)
+
     def lent(self, program, **settings):
         """Such a program, whose second card lends 12 MiB."""
         return self.start(program, EMUV_SIM_DEVICES="2",
                           EMUV_TIER="peer:1=12M", **{**MOVING, **settings})
+
+    def test_tiers_by_default_are_used_and_their_user_has_the_last_word(self):
+        for more, tiers in (({}, ["vram", "peer:1", "ram"]),
+                            ({"EMUV_TIER": "none"}, ["vram", "ram"])):
+            with self.subTest(**more):
+                process = self.start(HOLDS, EMUV_SIM_DEVICES="2", **MOVING,
+                                     EMUV_TIER_DEFAULT="peer:1=12M", **more)
+                self.assertEqual([each["tier"] for each in self.both(process)[0]["tiers"]],
+                                 tiers)
+                self.assertEqual(self.end(process).count("is not used"), 0)
+
+    def test_a_tier_by_default_is_left_out_where_it_cannot_be(self):
+        for settings, why in (({"EMUV_SIM_DEVICES": "1"}, "there is no such card"),
+                              ({"EMUV_SIM_DEVICES": "2", "EMUV_SIM_HOST_NUMA": "0"},
+                               "this card or driver has no HOST_NUMA memory")):
+            with self.subTest(**settings):
+                process = self.start(HOLDS, EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M",
+                                     EMUV_TIER_DEFAULT="peer:1=12M", **settings)
+                self.assertEqual([each["tier"] for each in self.both(process)[0]["tiers"]],
+                                 ["vram", "ram"])
+                self.assertIn("emuV: the tier on card 1 of the instance is not used: " + why,
+                              self.end(process))
 
     def both(self, process):
         """The figures of its devices, once there are both."""

@@ -59,12 +59,13 @@ void read(const std::vector<std::uint8_t> &page)
                        page.size(),
                    "no more devices than there are bytes");
         for (const auto &each : made.devices)
-            for (const bool moves : {false, true}) {
-                const auto all = emuv::cuda::summarize(each, moves);
+            for (const auto memory :
+                 {emuv::cuda::mobility::moves, made.memory}) {
+                const auto all = emuv::cuda::summarize(each, memory);
                 fuzz::must(all.kernels.size() <= 5 &&
                                all.allocations.size() <= 5,
                            "lists end");
-                for (const auto &line : emuv::cuda::describe(all, moves))
+                for (const auto &line : emuv::cuda::describe(all, memory))
                     fuzz::must(line.size() < 512, "lines end");
             }
     } catch (const emuvctl::failure &) {

@@ -81,8 +81,10 @@ TEST_F(job_environment, PutsItsLibrariesBeforeTheJobsOnce)
     EXPECT_EQ(joined_value("LD_PRELOAD", "/a:/b", "/a:/b:/c"), "/a:/b:/c");
     EXPECT_EQ(joined_value("LD_PRELOAD", "/a", "/ab"), "/a:/ab");
     EXPECT_EQ(joined_value("EMUV_INSTANCE", "3", "1"), "3");
-    EXPECT_EQ(joined_value("EMUV_MOVE", "1", "0"), "0");
-    EXPECT_EQ(joined_value("EMUV_MOVE", "1", ""), "1");
+    EXPECT_EQ(joined_value("EMUV_TIER", "peer:1=1G", "peer:7=1G"), "peer:1=1G");
+    EXPECT_EQ(joined_value("EMUV_TIER", "peer:1=1G", "none"), "none");
+    EXPECT_EQ(joined_value("EMUV_CHARGE", "all", "held"), "held");
+    EXPECT_EQ(joined_value("EMUV_CHARGE", "all", ""), "all");
 }
 
 } // namespace

@@ -156,9 +156,7 @@ private:
         batch::job job;
         job.command = batch::command_for(plan_.command, item);
         job.set = worker.set;
-        for (const auto &each : settings())
-            if (each.goes_with_limits())
-                job.unset.emplace_back(each.variable);
+        job.unset = variables_beside_limits();
         if (worker.instance.empty() && turn.share_bytes != 0)
             job.set.emplace_back("EMUV_VIRTUAL",
                                  std::to_string(turn.share_bytes));

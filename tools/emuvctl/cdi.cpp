@@ -89,6 +89,7 @@ document list_at(const document &object, const char *key)
 }
 
 constexpr std::string_view instance_variable = "EMUV_INSTANCE=";
+constexpr std::string_view tiers_variable = "EMUV_TIER_DEFAULT=";
 constexpr std::string_view preload_variable = "LD_PRELOAD=";
 
 bool sets(const document &item, std::string_view variable)
@@ -96,17 +97,34 @@ bool sets(const document &item, std::string_view variable)
     return item.is_string() && item.get<std::string>().starts_with(variable);
 }
 
-// The number in the device's EMUV_INSTANCE.
-int instance_of(const document &entry)
+// The variables of a device that say which instances it is.
+document variables_of_instances(const document &entry)
 {
-    if (!entry.contains("containerEdits"))
-        return -1;
-    for (const auto &each : list_at(entry.at("containerEdits"), "env"))
-        if (sets(each, instance_variable))
-            return emuv::parse_instance(
-                       each.get<std::string>().substr(instance_variable.size()))
-                .value_or(-1);
-    return -1;
+    auto found = document::array();
+    if (entry.contains("containerEdits"))
+        for (const auto &each : list_at(entry.at("containerEdits"), "env"))
+            if (sets(each, instance_variable) || sets(each, tiers_variable))
+                found.push_back(each);
+    return found;
+}
+
+// The numbers in the device's EMUV_INSTANCE: its own, then those that lend.
+std::vector<int> instances_of(const document &entry)
+{
+    std::vector<int> ids;
+    for (const auto &each : variables_of_instances(entry)) {
+        if (!sets(each, instance_variable))
+            continue;
+        const auto list =
+            each.get<std::string>().substr(instance_variable.size());
+        for (std::size_t at = 0; at <= list.size();) {
+            const auto end = std::min(list.find(',', at), list.size());
+            ids.push_back(
+                emuv::parse_instance(list.substr(at, end - at)).value_or(-1));
+            at = end + 1;
+        }
+    }
+    return ids;
 }
 
 // Puts our items in the place of those of before. An administrator's stay.
@@ -121,32 +139,57 @@ void exchange(document &all, const document &ours, const char *key,
     all[key] = list;
 }
 
-// Has a device lead to another instance than before.
-void lead_to(document &entry, int id, int before, const environment &env)
+// Has a device lead to an instance and to those that lend to it.
+// @return false where it does already
+bool lead_to(document &entry, int id, const environment &env)
 {
-    const auto ours = instance_edits(id, env);
+    const document ours = {{"containerEdits", instance_edits(id, env)}};
+    if (variables_of_instances(entry) == variables_of_instances(ours))
+        return false;
     auto &all = entry["containerEdits"];
+    const auto &new_edits = ours.at("containerEdits");
     if (!all.is_object()) {
-        all = ours;
-        return;
+        all = new_edits;
+        return true;
     }
-    exchange(all, ours, "env", [](const document &each) {
-        return sets(each, instance_variable);
+    const auto before = instances_of(entry);
+    exchange(all, new_edits, "env", [](const document &each) {
+        return sets(each, instance_variable) || sets(each, tiers_variable);
     });
-    exchange(all, ours, "deviceNodes", [&](const document &each) {
-        return text_at(each, "path") == env.node(before);
+    exchange(all, new_edits, "deviceNodes", [&](const document &each) {
+        return std::any_of(before.begin(), before.end(), [&](int one) {
+            return text_at(each, "path") == env.node(one);
+        });
     });
+    return true;
+}
+
+// Leaves variables as somebody may have set them, but for the libraries.
+void keep_variables(const document &all, document &ours)
+{
+    const auto there = list_at(all, "env");
+    auto left = document::array();
+    for (const auto &each : ours.at("env")) {
+        const auto text = each.get<std::string>();
+        const auto name = text.substr(0, text.find('=') + 1);
+        if (name == preload_variable ||
+            std::none_of(there.begin(), there.end(),
+                         [&](const auto &other) { return sets(other, name); }))
+            left.push_back(each);
+    }
+    ours["env"] = left;
 }
 
 // Has a specification mount the library of another folder.
 void mount_library(document &specification, const std::filesystem::path &folder)
 {
-    const auto ours = edits(library_part(folder));
+    auto ours = edits(library_part(folder));
     auto &all = specification["containerEdits"];
     if (!all.is_object()) {
         all = ours;
         return;
     }
+    keep_variables(all, ours);
     exchange(all, ours, "env",
              [](const document &each) { return sets(each, preload_variable); });
     exchange(all, ours, "mounts", [](const document &each) {
@@ -156,7 +199,8 @@ void mount_library(document &specification, const std::filesystem::path &folder)
 
 cdi_device device_of(const document &entry)
 {
-    return {text_at(entry, "name"), instance_of(entry)};
+    const auto ids = instances_of(entry);
+    return {text_at(entry, "name"), ids.empty() ? -1 : ids.front()};
 }
 
 // nullopt if there is no such file.
@@ -290,10 +334,8 @@ renew_cdi(const std::filesystem::path &file,
             change.dropped.push_back(one);
             continue;
         }
-        if (id != one.id) {
+        if (lead_to(entry, id, env))
             change.moved = true;
-            lead_to(entry, id, one.id, env);
-        }
         change.kept.push_back({one.name, id});
         devices.push_back(std::move(entry));
     }
@@ -315,7 +357,7 @@ void apply_cdi(const cdi_change &change, const std::filesystem::path &file)
 }
 
 void follow_cdi_devices(const names_lock & /*held*/, gone_devices gone,
-                        environment &env) noexcept
+                        const environment &env) noexcept
 {
     for (const auto &folder : cdi_folders(env)) {
         try {

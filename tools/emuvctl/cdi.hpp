@@ -74,7 +74,8 @@ struct cdi_change
     std::vector<cdi_device> dropped; ///< whose instance is gone
     /// The file's new text; empty: it has no device left and is to go.
     std::string text = {};
-    bool moved = false; ///< a device leads to another instance than before
+    /// A device leads to another instance than before, or to other tiers.
+    bool moved = false;
 };
 
 /// The devices of a file whose instance is not there.
@@ -86,8 +87,8 @@ enum class gone_devices
     keep_harmless,
 };
 
-/// Looks which devices of a file still have their instance, by their names.
-/// Edits that somebody has added stay.
+/// Looks which devices of a file still have their instance, by their names, and
+/// which tiers it has. Edits that somebody has added stay.
 /// @param library  the folder of the CUDA library; nullopt: as the file has it
 /// @return nullopt if there is no such file
 /// @throws failure as read_cdi() and library_part()
@@ -99,10 +100,11 @@ renew_cdi(const std::filesystem::path &file,
 /// Carries a change out. @throws std::system_error
 void apply_cdi(const cdi_change &change, const std::filesystem::path &file);
 
-/// Brings all files up to date once instances have gone or come: a name must
-/// not lead to whoever gets the number next. A failure is told to the user.
+/// Brings all files up to date once instances have gone or come, or have other
+/// tiers. A name must not lead to whoever gets the number next. A failure is
+/// told to the user.
 /// @param held  against others that make, name or remove instances meanwhile
 void follow_cdi_devices(const names_lock &held, gone_devices gone,
-                        environment &env) noexcept;
+                        const environment &env) noexcept;
 
 } // namespace emuvctl

@@ -53,6 +53,7 @@ struct batch_options
     std::string memory_statuses;
     std::string up_to;
     std::string cuda_library_dir;
+    bool leaves_frameworks = false; // as their own variables have them
     bool dry_run = false;
     output_options output; // json
     std::vector<std::string> command;
@@ -208,7 +209,8 @@ std::vector<batch_worker> make_workers(const batch_options &options,
     variables common = options.settings.variables();
     common.emplace_back("LD_PRELOAD", own_preload(cuda_library_folder(
                                           options.cuda_library_dir)));
-    add_for_frameworks(options.settings, common);
+    if (!options.leaves_frameworks)
+        add_for_frameworks(options.settings, common);
     if (own_limits(options)) {
         if (!options.instances.empty())
             throw usage_error("--instances does not go with --physical and "
@@ -468,6 +470,7 @@ verb batch_verb()
     }
     batch.options.push_back({"--library", "DIR", "folder of the CUDA library",
                              &options->cuda_library_dir, offered::folders});
+    batch.options.push_back(leave_frameworks_flag(options->leaves_frameworks));
     batch.options.push_back(
         flag("--dry-run", options->dry_run, "only say what would be run"));
     batch.options.push_back(json_flag(options->output));

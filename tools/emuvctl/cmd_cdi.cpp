@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl cdi generate, list, refresh: tell container engines of instances.
 #include "cdi.hpp"
+#include "container.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
@@ -118,6 +119,8 @@ void cmd_generate(const cdi_options &options, environment &env)
     const auto text =
         cdi_text(cdi_devices(found, names),
                  cuda_library_folder(options.cuda_library_dir), env);
+    for (const auto &info : found)
+        say_without_tiers(instance_part(std::span(&info.id, 1), env), env);
     for (const auto &info : found)
         if (const auto name = names.find(info.uuid);
             name != names.end() && !is_cdi_name(name->second))

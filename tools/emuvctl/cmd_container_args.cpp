@@ -52,7 +52,9 @@ void cmd_container_args(const container_args_options &options, environment &env)
     const auto ids = parse_instances(options.instances, env);
     read_instances(ids, env); // they are there
     std::vector<std::string> words;
-    add(words, instance_part(ids, env));
+    const auto part = instance_part(ids, env);
+    say_without_tiers(part, env);
+    add(words, part);
     add(words, library_part(cuda_library_folder(options.cuda_library_dir)));
     if (options.output.json)
         env.out.write(

@@ -222,9 +222,8 @@ void cmd_run(const run_options &options, environment &env)
     if (const auto &tape = settings.of("EMUV_RECORD"); tape.given())
         empty_tape(tape.text);
     // Limits that come from outside must not be mixed with those asked for.
-    for (const auto &each : emuvctl::settings())
-        if (each.goes_with_limits())
-            ::unsetenv(each.variable);
+    for (const auto &each : variables_beside_limits())
+        ::unsetenv(each.c_str());
     std::vector<std::filesystem::path> doomed;
     if (own) {
         set.emplace_back("EMUV_LEDGER", make_ledger());
@@ -266,15 +265,14 @@ verb run_verb()
     option json = flag("--json", options->json,
                        "with --score: say it as JSON on standard output");
     json.needs = {"--score"};
-    for (auto &each : std::vector<option>{
-             {"--library", "DIR", "folder of the CUDA library",
-              &options->cuda_library_dir, offered::folders},
-             std::move(score),
-             std::move(json),
-             flag("--leave-frameworks", options->leaves_frameworks,
-                  "leave JAX's variables alone"),
-             flag("--dry-run", options->dry_run,
-                  "only print the variables and the command")})
+    for (auto &each :
+         std::vector<option>{{"--library", "DIR", "folder of the CUDA library",
+                              &options->cuda_library_dir, offered::folders},
+                             std::move(score),
+                             std::move(json),
+                             leave_frameworks_flag(options->leaves_frameworks),
+                             flag("--dry-run", options->dry_run,
+                                  "only print the variables and the command")})
         run.options.push_back(std::move(each));
     run.arguments = {"-- COMMAND", &options->command, offered::command, true};
     run.action = [options](environment &env) { cmd_run(*options, env); };

@@ -43,7 +43,7 @@ std::vector<device_summary> summaries(const process_statistics &of)
 {
     std::vector<device_summary> made;
     for (std::size_t i = 0; i < of.devices.size(); i++) {
-        auto all = cuda::summarize(of.devices[i], of.moves);
+        auto all = cuda::summarize(of.devices[i], of.memory);
         if (all.charged.any() || all.steps_ever > 0)
             made.push_back({i, std::move(all)});
     }
@@ -61,7 +61,7 @@ std::string text_of(const process_statistics &of)
     for (const auto &each : devices) {
         if (of.devices.size() > 1)
             text += fmt::format("  device {}:\n", each.number);
-        for (const auto &line : cuda::describe(each.all, of.moves))
+        for (const auto &line : cuda::describe(each.all, of.memory))
             text += printable(line) + "\n";
         if (!each.all.advice.empty())
             text +=
@@ -88,6 +88,13 @@ std::string_view name_of(cuda::treatment is)
     static constexpr std::string_view names[] = {"resident", "still", "moving",
                                                  "arranged", "ended"};
     return names[static_cast<std::size_t>(is)];
+}
+
+std::string_view name_of(cuda::mobility memory)
+{
+    static constexpr std::string_view names[] = {
+        "possible", "unasked", "off", "pages", "impossible", "checked"};
+    return names[static_cast<std::size_t>(memory)];
 }
 
 json step_json(const cuda::summary &of)
@@ -192,7 +199,8 @@ std::string json_of(const std::vector<process_statistics> &all)
             devices.push_back(device_json(one));
         processes.push_back({{"pid", each.pid},
                              {"comm", printable(each.command)},
-                             {"moves", each.moves},
+                             {"moves", each.memory == cuda::mobility::moves},
+                             {"movement", name_of(each.memory)},
                              {"without_effect", std::move(vain)},
                              {"devices", std::move(devices)}});
     }

@@ -27,16 +27,24 @@ struct container_part
 {
     std::vector<std::string> nodes; ///< the same path in and out
     std::vector<container_mount> mounts;
-    std::vector<std::string> variables; ///< "NAME=VALUE"
+    /// "NAME=VALUE". Engines set those of a file above those of its user, so a
+    /// setting is there as its default alone: EMUV_MOVE_DEFAULT.
+    std::vector<std::string> variables;
+    std::string without_tiers = {}; ///< why the instance's tiers are left out
 };
 
-/// The part that all instances have in common: the CUDA library.
+/// The part that all instances have in common: the CUDA library, under which
+/// memory moves.
 /// @param folder  where it is on this machine
 /// @throws failure it is no library's folder
 container_part library_part(const std::filesystem::path &folder);
 
-/// The part of its own: the nodes, and their numbers by device.
+/// The part of its own: the nodes, and their numbers by device, with those that
+/// lend to the first.
 /// @param ids  the first device's instance, the second's, ...
 container_part instance_part(std::span<const int> ids, const environment &env);
+
+/// Tells the user if tiers are left out.
+void say_without_tiers(const container_part &part, const environment &env);
 
 } // namespace emuvctl

@@ -43,4 +43,9 @@ void add_for_frameworks(const asked_settings &asked,
         set.push_back(std::move(each));
 }
 
+option leave_frameworks_flag(bool &leaves)
+{
+    return flag("--leave-frameworks", leaves, "leave JAX's variables alone");
+}
+
 } // namespace emuvctl

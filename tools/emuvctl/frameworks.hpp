@@ -3,6 +3,7 @@
 #pragma once
 
 #include "settings.hpp"
+#include "verb.hpp"
 
 #include <string>
 #include <utility>
@@ -17,5 +18,8 @@ namespace emuvctl {
 /// its words, and says nothing new of command buffers.
 void add_for_frameworks(const asked_settings &asked,
                         std::vector<std::pair<std::string, std::string>> &set);
+
+/// The option that has the caller leave them out: --leave-frameworks.
+option leave_frameworks_flag(bool &leaves);
 
 } // namespace emuvctl

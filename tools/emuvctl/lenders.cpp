@@ -28,10 +28,8 @@ int lender_of(const emuv::tier &tier, int borrower, const environment &env)
         if (!env.sysfs().instance(lender))
             throw failure(emuv::instance_name(lender) + ": no such instance");
     } catch (const std::exception &problem) {
-        throw failure(fmt::format("a tier of {}: {}; --tier none leaves its "
-                                  "tiers out",
-                                  emuv::instance_name(borrower),
-                                  problem.what()));
+        throw failure(fmt::format(
+            "a tier of {}: {}", emuv::instance_name(borrower), problem.what()));
     }
     return lender;
 }
@@ -70,23 +68,36 @@ program_instances::variables() const
     return set;
 }
 
+program_instances with_tiers(std::vector<int> ids, const environment &env)
+{
+    program_instances all;
+    all.ids = std::move(ids);
+    const int first = all.ids.front();
+    if (const auto info = env.sysfs().instance(first))
+        add_tiers(all, tiers_of_instance(info->uuid, env), env);
+    return all;
+}
+
 program_instances with_lenders(std::vector<int> ids,
                                const asked_settings &settings,
                                const environment &env)
 {
+    if (settings.of("EMUV_TIER").given() || settings.holds("EMUV_DISABLE")) {
+        program_instances alone;
+        alone.ids = std::move(ids);
+        return alone;
+    }
     program_instances all;
-    all.ids = std::move(ids);
-    if (settings.of("EMUV_TIER").given() || settings.holds("EMUV_DISABLE"))
-        return all;
-    const int first = all.ids.front();
-    const auto info = env.sysfs().instance(first);
-    const auto tiers =
-        info ? tiers_of_instance(info->uuid, env) : std::vector<emuv::tier>();
-    if (!tiers.empty() && settings.value("EMUV_STORE") == "pages")
+    try {
+        all = with_tiers(std::move(ids), env);
+    } catch (const failure &problem) {
+        throw failure(fmt::format("{}; --tier none leaves its tiers out",
+                                  problem.what()));
+    }
+    if (!all.tier.empty() && settings.value("EMUV_STORE") == "pages")
         throw usage_error(fmt::format("--store pages: the tiers of {} need the "
                                       "numa store; --tier none leaves them out",
-                                      emuv::instance_name(first)));
-    add_tiers(all, tiers, env);
+                                      emuv::instance_name(all.ids.front())));
     return all;
 }
 

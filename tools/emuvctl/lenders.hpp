@@ -25,10 +25,14 @@ struct program_instances
     variables() const;
 };
 
-/// With those that lend to the first of them by its tiers, unless the program
-/// has tiers of its own or does without the library. Instances that lend and
+/// Instances with those that lend to the first of them by its tiers. Those that
 /// are not named yet are those of the next cards.
 /// @param ids  that are named
+/// @throws failure  one that lends is not there, or lends twice
+program_instances with_tiers(std::vector<int> ids, const environment &env);
+
+/// As with_tiers(), unless the program has tiers of its own or does without the
+/// library.
 /// @throws usage_error, failure
 program_instances with_lenders(std::vector<int> ids,
                                const asked_settings &settings,

@@ -233,7 +233,7 @@ process_figures figures_of(const process_statistics &page)
         out.vram += static_cast<double>(device.charged.most_vram);
         // Memory on another card is VRAM of that one.
         out.ram += static_cast<double>(device.charged.most_ram);
-        const auto means = emuv::cuda::summarize(device, page.moves);
+        const auto means = emuv::cuda::summarize(device, page.memory);
         if (means.steps > 0 && means.round > 0)
             out.step_ns = std::max(out.step_ns, means.took_ns);
     }

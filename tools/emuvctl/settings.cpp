@@ -144,7 +144,7 @@ std::string bytes_of(const asked_setting &asked)
 std::string tiers_of(const asked_setting &asked)
 {
     if (asked.text == "none")
-        return "";
+        return asked.text;
     std::vector<emuv::cuda::tier> all;
     if (!emuv::cuda::read_tiers(asked.text, all))
         throw usage_error(fmt::format(
@@ -239,6 +239,30 @@ std::string setting::of_caller() const
     return value == nullptr ? "" : value;
 }
 
+std::string setting::default_variable() const
+{
+    return std::string(variable) + "_DEFAULT";
+}
+
+std::string setting::default_of_caller() const
+{
+    const char *const value = std::getenv(default_variable().c_str());
+    return !has_default() || value == nullptr ? "" : value;
+}
+
+std::vector<std::string> variables_beside_limits()
+{
+    std::vector<std::string> all;
+    for (const auto &each : settings()) {
+        if (!each.goes_with_limits())
+            continue;
+        all.emplace_back(each.variable);
+        if (each.has_default())
+            all.push_back(each.default_variable());
+    }
+    return all;
+}
+
 asked_settings::asked_settings()
 {
     for (const auto &each : settings())
@@ -286,8 +310,10 @@ std::string asked_settings::value(std::string_view variable) const
     if (asked.given())
         return value_of(asked);
     std::string text = asked.what->of_caller();
-    if (text.empty() && variable == moves_variable && may_move())
-        return "1";
+    if (text.empty() && variable == moves_variable && may_move()) {
+        text = asked.what->default_of_caller();
+        return text.empty() ? "1" : text;
+    }
     return text;
 }
 
@@ -343,7 +369,7 @@ asked_settings::variables() const
             set.emplace_back(what.variable, value_of(each));
         else if (what.variable == moves_variable && what.of_caller().empty() &&
                  may_move())
-            set.emplace_back(what.variable, value(what.variable));
+            set.emplace_back(what.default_variable(), value(what.variable));
     }
     return set;
 }

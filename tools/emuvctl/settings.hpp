@@ -58,12 +58,24 @@ struct setting
         return limits() || kind == setting_kind::tiers;
     }
 
+    /// True if the library reads VARIABLE_DEFAULT where the variable is empty.
+    [[nodiscard]] bool has_default() const
+    {
+        return kind == setting_kind::toggle || kind == setting_kind::tiers;
+    }
+    [[nodiscard]] std::string default_variable() const;
+
     /// Its value in this program's environment; empty where it has none.
     [[nodiscard]] std::string of_caller() const;
+    /// The value of its default there, likewise.
+    [[nodiscard]] std::string default_of_caller() const;
 };
 
 /// All of them.
 std::span<const setting> settings();
+
+/// The variables of the caller's that are not read beside limits.
+std::vector<std::string> variables_beside_limits();
 
 /// @param variable  of one that there is
 const setting &setting_of(std::string_view variable);

@@ -230,7 +230,8 @@ process_statistics read_statistics(int fd, const environment &env, writer by)
         throw failure("its figures make no sense");
     process_statistics made;
     made.pid = head.pid;
-    made.moves = head.moves != 0;
+    if (head.memory <= emuv::cuda::mobility::checked)
+        made.memory = head.memory;
     for (auto &each : head.vain) {
         end_text(each);
         if (each[0] != '\0')

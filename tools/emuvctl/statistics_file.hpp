@@ -15,8 +15,8 @@ struct environment;
 struct process_statistics
 {
     int pid = 0;
-    std::string command;           ///< the process's name
-    bool moves = false;            ///< its memory can move
+    std::string command; ///< the process's name
+    emuv::cuda::mobility memory = emuv::cuda::mobility::unasked;
     std::vector<std::string> vain; ///< settings without an effect
     std::vector<emuv::cuda::device_statistics> devices;
 };

@@ -2,6 +2,7 @@
 // The tiers of instances.
 #include "tiers.hpp"
 
+#include "cdi.hpp"
 #include "draft.hpp"
 #include "environment.hpp"
 #include "lib/entries.hpp"
@@ -53,12 +54,13 @@ void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
         if (::unlink(file.c_str()) != 0 && errno != ENOENT)
             throw std::system_error(errno, std::generic_category(),
                                     file.string());
-        return;
+    } else {
+        make_folder(folder(env).parent_path()); // tells what is wrong
+        make_folder(folder(env));
+        put_file(file, folder(env) / ("." + uuid),
+                 emuv::format_tiers(tiers) + "\n", lasting::until_reboot);
     }
-    make_folder(folder(env).parent_path()); // tells what is wrong
-    make_folder(folder(env));
-    put_file(file, folder(env) / ("." + uuid), emuv::format_tiers(tiers) + "\n",
-             lasting::until_reboot);
+    follow_cdi_devices(lock, gone_devices::keep_harmless, env);
 }
 
 void forget_tiers(const std::set<std::string> &there,

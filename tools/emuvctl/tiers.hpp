@@ -20,7 +20,8 @@ struct environment;
 std::vector<emuv::tier> tiers_of_instance(const std::string &uuid,
                                           const environment &env);
 
-/// Gives an instance these tiers in place of those of before.
+/// Gives an instance these tiers in place of those of before, also where it is
+/// offered to containers.
 /// @throws std::system_error
 void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
                 const environment &env);

@@ -73,8 +73,9 @@ std::optional<variables> read_environment(const std::string &path)
 std::string joined_value(const std::string &name, const std::string &value,
                          const std::string &before)
 {
+    const bool of_tiers = name == "EMUV_TIER";
     if (before.empty() || before == value || name == "EMUV_INSTANCE" ||
-        name == "EMUV_TIER")
+        (of_tiers && before != "none"))
         return value;
     if (name != "LD_PRELOAD")
         return before;

@@ -19,8 +19,8 @@ std::optional<variables> read_environment(const std::string &path);
 
 /// The value of a variable where the job has one already. Libraries that the
 /// job preloads come behind ours, which stand there once.
-/// The instance and its tiers are the prolog's to choose. All else is the job's
-/// own where it says something, as EMUV_MOVE=0.
+/// The instance and its tiers are the prolog's to choose; a job may have no
+/// tiers (none). All else is the job's own where it says something.
 /// @param before  the job's own value, empty if there is none
 std::string joined_value(const std::string &name, const std::string &value,
                          const std::string &before);

@@ -120,11 +120,7 @@ int enter_instance(spank_t spank, const std::string &state)
                     file.c_str());
         return failed;
     }
-    // Pages do not move, and the library refuses both together.
-    const bool stays = variable(spank, "EMUV_STORE") == "pages";
     for (const auto &[name, value] : *set) {
-        if (stays && name == "EMUV_MOVE")
-            continue;
         const std::string joined =
             emuv_slurm::joined_value(name, value, variable(spank, name));
         const auto problem =

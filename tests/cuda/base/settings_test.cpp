@@ -108,6 +108,89 @@ TEST(Settings, MemoryMovesWhereThatIsAskedFor)
     EXPECT_STREQ(read({{"EMUV_TRACE", "a.json"}}).trace_path, "a.json");
 }
 
+TEST(Settings, ADefaultHoldsWhereTheUserSaysNothing)
+{
+    EXPECT_EQ(read({}).move_by, said_by::nobody);
+    settings asked = read({{"EMUV_MOVE_DEFAULT", "1"}});
+    EXPECT_EQ(asked.move, move_kind::on);
+    EXPECT_EQ(asked.move_by, said_by::defaults);
+    // An empty variable is one that is not set.
+    EXPECT_TRUE(read({{"EMUV_MOVE", ""}, {"EMUV_MOVE_DEFAULT", "1"}}).moves());
+    asked = read({{"EMUV_MOVE", "0"}, {"EMUV_MOVE_DEFAULT", "1"}});
+    EXPECT_FALSE(asked.moves());
+    EXPECT_EQ(asked.move_by, said_by::user);
+    EXPECT_EQ(read({{"EMUV_MOVE", "check"}, {"EMUV_MOVE_DEFAULT", "0"}}).move,
+              move_kind::check);
+    const char *const tier = "peer:1=1G";
+    asked = read({{"EMUV_INSTANCE", "0,1"}, {"EMUV_TIER_DEFAULT", tier}});
+    EXPECT_EQ(asked.tiers.size(), 1U);
+    EXPECT_EQ(asked.tiers_by, said_by::defaults);
+    for (const char *const word : {"peer:2=1G", "none"}) {
+        asked = read({{"EMUV_INSTANCE", "0,1"},
+                      {"EMUV_TIER", word},
+                      {"EMUV_TIER_DEFAULT", tier}});
+        EXPECT_EQ(asked.wrong_name, nullptr);
+        EXPECT_EQ(asked.tiers_by, said_by::user);
+        EXPECT_EQ(asked.tiers.size(), std::string(word) == "none" ? 0U : 1U);
+    }
+    // It is named as what it is.
+    asked = read({{"EMUV_MOVE_DEFAULT", "yes"}});
+    EXPECT_STREQ(asked.wrong_name, "EMUV_MOVE_DEFAULT");
+    EXPECT_STREQ(asked.wrong_value, "yes");
+    EXPECT_STREQ(read({{"EMUV_TIER_DEFAULT", "1G"}}).wrong_name,
+                 "EMUV_TIER_DEFAULT");
+}
+
+TEST(Settings, ADefaultGivesWayToWhatItDoesNotGoWith)
+{
+    settings asked =
+        read({{"EMUV_MOVE_DEFAULT", "1"}, {"EMUV_STORE", "pages"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_FALSE(asked.moves());
+    EXPECT_STREQ(read({{"EMUV_MOVE", "1"}, {"EMUV_STORE", "pages"}}).wrong_name,
+                 "EMUV_STORE");
+    // Nobody would learn that tiers are not used.
+    asked = read({{"EMUV_INSTANCE", "0,1"},
+                  {"EMUV_TIER_DEFAULT", "peer:1=1G"},
+                  {"EMUV_STORE", "pages"}});
+    ASSERT_STREQ(asked.wrong_name, "EMUV_STORE");
+    EXPECT_NE(std::string(asked.wrong_why).find("EMUV_TIER=none"),
+              std::string::npos);
+    // Without a share there is nothing to go beyond.
+    asked = read({{"EMUV_TIER_DEFAULT", "peer:1=1G"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_TRUE(asked.tiers.empty());
+}
+
+TEST(Settings, AnInstanceThatLendsByDefaultAloneCanBeLeftOut)
+{
+    const auto with = [](const char *tiers) {
+        return read({{"EMUV_INSTANCE", "3,1,7"},
+                     {"EMUV_TIER", tiers},
+                     {"EMUV_TIER_DEFAULT", "peer:1=1G,peer:2=1G"}});
+    };
+    settings asked = with("");
+    EXPECT_FALSE(asked.leave_out_lender(0)) << "it is the program's own";
+    EXPECT_FALSE(asked.leave_out_lender(3)) << "there is none";
+    EXPECT_TRUE(asked.leave_out_lender(2));
+    EXPECT_EQ(asked.instances, (std::vector{3, 1}));
+    ASSERT_EQ(asked.tiers.size(), 1U);
+    EXPECT_EQ(asked.tiers[0].device, 1);
+    EXPECT_TRUE(asked.leave_out_lender(1));
+    EXPECT_EQ(asked.instances, std::vector{3});
+    EXPECT_TRUE(asked.tiers.empty());
+    // Those behind one go with it.
+    asked = with("none");
+    EXPECT_TRUE(asked.leave_out_lender(1));
+    EXPECT_EQ(asked.instances, std::vector{3});
+    asked = with("peer:2=1G");
+    EXPECT_FALSE(asked.leave_out_lender(2)) << "the user wants it";
+    asked = read({{"EMUV_INSTANCE", "3,1"}, {"EMUV_TIER", "peer:1=1G"}});
+    EXPECT_FALSE(asked.leave_out_lender(1));
+    asked = read({{"EMUV_INSTANCE", "3,1"}});
+    EXPECT_FALSE(asked.leave_out_lender(1)) << "the program may use that card";
+}
+
 TEST(Settings, WhatIsNotUnderstoodIsNamed)
 {
     const std::pair<const char *, const char *> wrong[] = {

@@ -43,15 +43,20 @@ device_statistics moving()
     return made;
 }
 
-std::string all_of(const device_statistics &of, bool moves = true)
+std::string all_of(const device_statistics &of,
+                   mobility memory = mobility::moves)
 {
     std::string text;
-    for (const auto &line : describe(summarize(of, moves), moves)) {
+    for (const auto &line : describe(summarize(of, memory), memory)) {
         EXPECT_LE(line.size(), 79u) << line;
         text += line + "\n";
     }
     return text;
 }
+
+constexpr mobility every_mobility[] = {mobility::moves,      mobility::unasked,
+                                       mobility::off,        mobility::pages,
+                                       mobility::impossible, mobility::checked};
 
 bool has(const std::string &text, const char *part)
 {
@@ -60,7 +65,7 @@ bool has(const std::string &text, const char *part)
 
 TEST(Summary, ThePartsOfAStepAddUpToAllOfIt)
 {
-    const summary all = summarize(moving(), true);
+    const summary all = summarize(moving(), mobility::moves);
     EXPECT_EQ(all.steps, 8u);
     EXPECT_DOUBLE_EQ(all.took_ns, 40e6);
     EXPECT_DOUBLE_EQ(all.computing_ns, 30e6);
@@ -79,7 +84,7 @@ TEST(Summary, ComputingThatReadsOverTheLinkIsNoLimit)
         each.missed_bytes = GiB;
         each.used_bytes = of.share_bytes;
     }
-    EXPECT_EQ(summarize(of, true).limit_ns, 0);
+    EXPECT_EQ(summarize(of, mobility::moves).limit_ns, 0);
     EXPECT_FALSE(has(all_of(of), "limit"));
 }
 
@@ -93,13 +98,13 @@ TEST(Summary, NobodyKnowsTheLimitOfGraphsThatRunAsAWhole)
     of.kernels = 1;
     of.listed_steps = 8;
     copy_text(of.most_costly[0].why, "a graph with events");
-    EXPECT_EQ(summarize(of, true).limit_ns, 0);
+    EXPECT_EQ(summarize(of, mobility::moves).limit_ns, 0);
     EXPECT_TRUE(has(all_of(of), "with what it reads over the link"));
-    const std::string advice = summarize(of, true).advice;
+    const std::string advice = summarize(of, mobility::moves).advice;
     EXPECT_TRUE(has(advice, "try the program without graphs")) << advice;
     of.in_ram_bytes = 0; // it reads nothing over the link
-    EXPECT_GT(summarize(of, true).limit_ns, 0);
-    EXPECT_FALSE(has(summarize(of, true).advice, "graphs"));
+    EXPECT_GT(summarize(of, mobility::moves).limit_ns, 0);
+    EXPECT_FALSE(has(summarize(of, mobility::moves).advice, "graphs"));
 }
 
 TEST(Summary, WaitsOfTheStepBeforeMakeNoPartNegative)
@@ -107,7 +112,7 @@ TEST(Summary, WaitsOfTheStepBeforeMakeNoPartNegative)
     device_statistics of = moving();
     for (auto &each : of.kept)
         each.link_ns = 100 * ms;
-    const summary all = summarize(of, true);
+    const summary all = summarize(of, mobility::moves);
     EXPECT_DOUBLE_EQ(all.computing_ns, 0);
     EXPECT_NEAR(all.link_ns + all.mapping_ns + all.program_ns, all.took_ns, 1);
 }
@@ -117,7 +122,7 @@ TEST(Summary, ShortStepsThatShareAnEntryAreCountedOneByOne)
     device_statistics of = moving();
     for (auto &each : of.kept)
         each.steps = each.steps * 4;
-    const summary all = summarize(of, true);
+    const summary all = summarize(of, mobility::moves);
     EXPECT_EQ(all.steps, 32u);
     EXPECT_DOUBLE_EQ(all.took_ns, 10e6);
 }
@@ -128,12 +133,13 @@ TEST(Summary, OfARingThatHasGoneRoundAllEntriesCountOnce)
     for (auto &each : of.kept)
         each = {.took_ns = 5 * ms, .steps = 1};
     of.samples = 1000;
-    EXPECT_EQ(summarize(of, true).steps, device_statistics::max_kept);
+    EXPECT_EQ(summarize(of, mobility::moves).steps,
+              device_statistics::max_kept);
 }
 
 TEST(Summary, WhereTheCardHasRoomALargerShareIsTheAdvice)
 {
-    EXPECT_EQ(summarize(moving(), true).advice,
+    EXPECT_EQ(summarize(moving(), mobility::moves).advice,
               "raise the share by 1.5 GiB: nothing would cross the link");
 }
 
@@ -141,7 +147,7 @@ TEST(Summary, WhereTheCardLacksRoomSoMuchLessIsTheAdvice)
 {
     device_statistics of = moving();
     of.card_bytes = 7 * GiB;
-    const std::string advice = summarize(of, true).advice;
+    const std::string advice = summarize(of, mobility::moves).advice;
     EXPECT_TRUE(has(advice, "the card lacks 512 MiB")) << advice;
 }
 
@@ -149,13 +155,13 @@ TEST(Summary, CheckpointingIsAdvisedOnlyWhereWritingBackCostsMoreThanAForward)
 {
     device_statistics of = moving();
     of.card_bytes = of.share_bytes;
-    EXPECT_FALSE(has(summarize(of, true).advice, "checkpointing"));
+    EXPECT_FALSE(has(summarize(of, mobility::moves).advice, "checkpointing"));
     for (auto &each : of.kept) {
         each.evicted_bytes = each.fetched_bytes;
         each.link_ns = 24 * ms;
     }
     // 14 ms of computing: a third is 4.7.
-    const std::string advice = summarize(of, true).advice;
+    const std::string advice = summarize(of, mobility::moves).advice;
     EXPECT_TRUE(has(advice, "checkpointing would be faster")) << advice;
     EXPECT_TRUE(has(advice, "4.7 ms")) << advice;
     EXPECT_TRUE(has(advice, "24.0 ms")) << advice;
@@ -165,13 +171,13 @@ TEST(Summary, WithoutFiguresThereIsNoAdvice)
 {
     device_statistics of = moving();
     of.samples = 3; // too few steps
-    EXPECT_EQ(summarize(of, true).advice, "");
+    EXPECT_EQ(summarize(of, mobility::moves).advice, "");
     of = moving();
     for (auto &each : of.kept)
         each.link_ns = ms; // nothing stands out
-    EXPECT_EQ(summarize(of, true).advice, "");
-    EXPECT_EQ(summarize(device_statistics(), true).advice, "");
-    EXPECT_EQ(summarize(device_statistics(), false).advice, "");
+    EXPECT_EQ(summarize(of, mobility::moves).advice, "");
+    EXPECT_EQ(summarize(device_statistics(), mobility::moves).advice, "");
+    EXPECT_EQ(summarize(device_statistics(), mobility::unasked).advice, "");
 }
 
 TEST(Summary, AKernelThatStopsMovementIsNamedWithItsCost)
@@ -194,7 +200,7 @@ TEST(Summary, AKernelThatStopsMovementIsNamedWithItsCost)
     EXPECT_TRUE(has(text, "24.0 launches, 12.0 ms, 9.0 ms before them"))
         << text;
     EXPECT_TRUE(has(text, "for: it loads an address")) << text;
-    EXPECT_TRUE(has(summarize(of, true).advice, "--move=check"));
+    EXPECT_TRUE(has(summarize(of, mobility::moves).advice, "--move=check"));
 }
 
 TEST(Summary, WhereNothingLeftVramThatIsSaidAndNoMore)
@@ -205,17 +211,49 @@ TEST(Summary, WhereNothingLeftVramThatIsSaidAndNoMore)
     const std::string text = all_of(of);
     EXPECT_TRUE(has(text, "all of its memory is in VRAM")) << text;
     EXPECT_FALSE(has(text, "step")) << text;
-    EXPECT_EQ(summarize(of, true).advice, "");
+    EXPECT_EQ(summarize(of, mobility::moves).advice, "");
 }
 
 TEST(Summary, WhereNothingMovesMovingIsTheAdvice)
 {
     device_statistics of = moving();
     of.samples = 0;
-    const std::string advice = summarize(of, false).advice;
+    const std::string advice = summarize(of, mobility::unasked).advice;
     EXPECT_TRUE(has(advice, "try --move: 3 GiB lie in system RAM")) << advice;
     EXPECT_TRUE(has(advice, "raise the share by 3 GiB")) << advice;
-    EXPECT_TRUE(has(all_of(of, false), "nothing moves"));
+    EXPECT_TRUE(has(all_of(of, mobility::unasked), "nothing moves"));
+}
+
+// Nothing is asked for that the user's own settings rule out.
+TEST(Summary, AdviceFitsTheSettingsInForce)
+{
+    device_statistics of = moving();
+    of.samples = 0;
+    struct expectation
+    {
+        mobility memory;
+        const char *line;
+        const char *advice;
+    };
+    for (const expectation &each :
+         {expectation{mobility::off, "nothing moves (--move=off)",
+                      "Without --move=off (EMUV_MOVE=0)"},
+          {mobility::pages, "nothing moves (--store pages)",
+           "without --store pages (EMUV_STORE)"},
+          {mobility::impossible, "nothing moves (no HOST_NUMA memory)", ""},
+          {mobility::checked, "nothing moves (--move=check)", ""}}) {
+        const std::string advice = summarize(of, each.memory).advice;
+        EXPECT_FALSE(has(advice, "try --move")) << advice;
+        EXPECT_TRUE(has(advice, each.advice)) << advice;
+        EXPECT_EQ(has(advice, "raise the share by 3 GiB"),
+                  each.memory != mobility::checked)
+            << advice;
+        EXPECT_TRUE(has(all_of(of, each.memory), each.line))
+            << all_of(of, each.memory);
+    }
+    EXPECT_EQ(summarize(of, mobility::impossible).advice,
+              "raise the share by 3 GiB: nothing would cross the link");
+    EXPECT_EQ(summarize(of, mobility::checked).advice, "");
 }
 
 TEST(Summary, WhyMovementEndedIsSaid)
@@ -292,8 +330,8 @@ TEST(Summary, WithoutALenderNoOtherCardIsSpokenOf)
 TEST(Summary, OnlyWhatLiesInSystemRamHasToCrossTheLink)
 {
     // Of 1.5 GiB beyond the share another card has room for all.
-    EXPECT_DOUBLE_EQ(summarize(lent(), true).limit_ns, 30e6);
-    EXPECT_NEAR(summarize(moving(), true).limit_ns, 32.2e6, 0.1e6);
+    EXPECT_DOUBLE_EQ(summarize(lent(), mobility::moves).limit_ns, 30e6);
+    EXPECT_NEAR(summarize(moving(), mobility::moves).limit_ns, 32.2e6, 0.1e6);
 }
 
 TEST(Summary, WhatLiesOnOtherCardsAloneIsNotTakenForVram)
@@ -301,9 +339,10 @@ TEST(Summary, WhatLiesOnOtherCardsAloneIsNotTakenForVram)
     device_statistics of = lent();
     of.charged.ram = of.charged.most_ram = 0;
     EXPECT_FALSE(has(all_of(of), "all of its memory is in VRAM"));
-    EXPECT_TRUE(has(all_of(of, false), "what lies beyond VRAM is read there"));
-    EXPECT_TRUE(
-        has(summarize(of, false).advice, "try --move: 2 GiB lie beyond VRAM"));
+    EXPECT_TRUE(has(all_of(of, mobility::unasked),
+                    "what lies beyond VRAM is read there"));
+    EXPECT_TRUE(has(summarize(of, mobility::unasked).advice,
+                    "try --move: 2 GiB lie beyond VRAM"));
 }
 
 TEST(Summary, OfACardThatLendsItIsSaidHowMuch)
@@ -328,9 +367,9 @@ TEST(Summary, AnyNumbersMakeWholeLines)
         of.is = treatment(random() % 5);
         of.allocations = static_cast<std::uint32_t>(random() % 6);
         of.kernels = static_cast<std::uint32_t>(random() % 6);
-        for (const bool moves : {false, true}) {
-            const summary all = summarize(of, moves);
-            EXPECT_FALSE(describe(all, moves).empty());
+        for (const mobility memory : every_mobility) {
+            const summary all = summarize(of, memory);
+            EXPECT_FALSE(describe(all, memory).empty());
             EXPECT_GE(all.computing_ns, 0);
         }
     }

@@ -456,18 +456,33 @@ struct TwoDevices : StreamOrder
             return CUDA_SUCCESS;
         };
         card_.calls.cuDeviceGetDefaultMemPool = card_.calls.cuDeviceGetMemPool;
-        second_ = std::make_unique<mover>(mover::options{
-            .calls = card_.calls,
-            .shares = *shares_,
-            .record = record_,
-            .tell = [](const char *why) { ADD_FAILURE() << why; },
-            .device = 1,
-            .always = true});
+        have({limits_.get()});
+    }
+    // Has them keep to these limits, by device.
+    void have(std::vector<ledger *> limits)
+    {
+        memory_.reset();
+        second_.reset();
+        moves_.reset();
+        shares_ = std::make_unique<budget>(budget::options{
+            .calls = card_.calls, .ledgers = std::move(limits)});
+        moves_ = of_device(0);
+        second_ = of_device(1);
         memory_ = std::make_unique<memory>(
             memory::options{.calls = card_.calls,
                             .host = *host_,
                             .shares = *shares_,
                             .movers = {moves_.get(), second_.get()}});
+    }
+    std::unique_ptr<mover> of_device(int device)
+    {
+        return std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .shares = *shares_,
+            .record = record_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .device = device,
+            .always = true});
     }
     void TearDown() override
     {
@@ -528,6 +543,32 @@ TEST_F(TwoDevices, InAStreamOfAnotherContextNothingIsKept)
     card_.events_done = false;
     free(at, other);
     EXPECT_NE(allocate(48 * MiB, one), at) << "it waits for that stream";
+}
+
+TEST_F(TwoDevices, WhatIsKeptGoesForWhoWaitsForItsOwnLimitsAlone)
+{
+    file_ledger seconds(rows_, 1, 256 * MiB, 128 * MiB);
+    have({limits_.get(), &seconds});
+    memory_->ask_for_kept(0); // there is none yet
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    free(at, one);
+    memory_->ask_for_kept(1);
+    EXPECT_EQ(allocate(48 * MiB, one), at);
+    free(at, one);
+    memory_->ask_for_kept(0);
+    EXPECT_NE(allocate(48 * MiB, one), at);
+    EXPECT_FALSE(card_.reserved.contains(at));
+    have({limits_.get()}); // before the second's are gone
+}
+
+TEST_F(TwoDevices, WhatIsKeptGoesForWhoWaitsOnADeviceWithTheSameLimits)
+{
+    current = 1;
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    free(at, one);
+    memory_->ask_for_kept(0);
+    EXPECT_NE(allocate(48 * MiB, one), at);
+    EXPECT_FALSE(card_.reserved.contains(at));
 }
 
 TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)

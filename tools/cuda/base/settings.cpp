@@ -110,7 +110,8 @@ public:
     void tiers(const char *name, std::vector<tier> &all)
     {
         const char *const given = get_(name);
-        if (!value(given).empty() && !read_tiers(value(given), all))
+        if (!value(given).empty() && value(given) != "none" &&
+            !read_tiers(value(given), all))
             wrong(name, given);
     }
 
@@ -129,6 +130,16 @@ public:
             wrong(name, set, "has an empty name in it");
     }
 
+    /// The variable to read for a setting that can have a default.
+    const char *name_of(const char *name, const char *of_default,
+                        said_by &by) const
+    {
+        by = !value(get_(name)).empty()         ? said_by::user
+             : !value(get_(of_default)).empty() ? said_by::defaults
+                                                : said_by::nobody;
+        return by == said_by::defaults ? of_default : name;
+    }
+
     void wrong(const char *name, const char *text,
                const char *why = "is not understood")
     {
@@ -143,6 +154,35 @@ private:
     char *(*get_)(const char *name);
 };
 
+// A default gives way where it does not go with what the user asks for. Tiers
+// do not: nobody would learn that they are not used.
+void check_together(reader &from, char *(*get)(const char *name))
+{
+    settings &read = from.read;
+    const bool pages = read.store == store_kind::pages;
+    if (pages && read.move_by == said_by::defaults)
+        read.move = move_kind::off;
+    if (!read.limited() && read.tiers_by == said_by::defaults)
+        read.tiers.clear();
+    if (read.moves() && pages)
+        from.wrong("EMUV_STORE", get("EMUV_STORE"),
+                   "does not go with EMUV_MOVE: pages do not move");
+    if (!read.tiers.empty() && pages)
+        from.wrong("EMUV_STORE", get("EMUV_STORE"),
+                   read.tiers_by == said_by::user
+                       ? "does not go with EMUV_TIER: pages are system RAM"
+                       : "does not go with the instance's tiers, which "
+                         "EMUV_TIER=none leaves out: pages are system RAM");
+    if (!read.tiers.empty() && !read.limited())
+        from.wrong("EMUV_TIER", get("EMUV_TIER"),
+                   "has no share to go beyond: EMUV_PHYSICAL or EMUV_INSTANCE "
+                   "is missing");
+    if (read.record_path != nullptr && read.limited())
+        from.wrong("EMUV_RECORD", read.record_path,
+                   "does not go with a limit: a tape is of a program by "
+                   "itself");
+}
+
 } // namespace
 
 // EMUV_READ_KIND(member, variable, words...): reads one.
@@ -151,7 +191,13 @@ private:
         static constexpr const char *words[] = {__VA_ARGS__};                  \
         from.choice(variable, words, from.read.member);                        \
     }
-#define EMUV_READ_SWITCH EMUV_READ_CHOICE
+#define EMUV_READ_NAME(member, variable)                                       \
+    from.name_of(variable, variable "_DEFAULT", from.read.member##_by)
+#define EMUV_READ_SWITCH(member, variable, ...)                                \
+    {                                                                          \
+        const char *const name = EMUV_READ_NAME(member, variable);             \
+        EMUV_READ_CHOICE(member, name, __VA_ARGS__)                            \
+    }
 #define EMUV_READ_NAMES(member, variable, ...)                                 \
     {                                                                          \
         static constexpr const char *words[] = {__VA_ARGS__};                  \
@@ -162,7 +208,11 @@ private:
 #define EMUV_READ_SIZE(member, variable, ...)                                  \
     from.size(variable, from.read.member);
 #define EMUV_READ_TIERS(member, variable, ...)                                 \
-    from.tiers(variable, from.read.member);
+    EMUV_READ_NAME(member, variable);                                          \
+    from.tiers(variable "_DEFAULT", from.read.default_##member);               \
+    from.tiers(variable, from.read.member);                                    \
+    if (from.read.member##_by == said_by::defaults)                            \
+        from.read.member = from.read.default_##member;
 #define EMUV_READ_FLAG(member, variable, ...)                                  \
     from.flag(variable, from.read.member);
 #define EMUV_READ_LEDGER(member, variable, ...)                                \
@@ -178,21 +228,24 @@ settings read_settings(char *(*get)(const char *name))
                      values, text)                                             \
     EMUV_READ_##kind(member, variable, values)
 #include "base/settings.def"
-    if (from.read.moves() && from.read.store == store_kind::pages)
-        from.wrong("EMUV_STORE", get("EMUV_STORE"),
-                   "does not go with EMUV_MOVE: pages do not move");
-    if (!from.read.tiers.empty() && from.read.store == store_kind::pages)
-        from.wrong("EMUV_STORE", get("EMUV_STORE"),
-                   "does not go with EMUV_TIER: pages are system RAM");
-    if (!from.read.tiers.empty() && !from.read.limited())
-        from.wrong("EMUV_TIER", get("EMUV_TIER"),
-                   "has no share to go beyond: EMUV_PHYSICAL or EMUV_INSTANCE "
-                   "is missing");
-    if (from.read.record_path != nullptr && from.read.limited())
-        from.wrong("EMUV_RECORD", from.read.record_path,
-                   "does not go with a limit: a tape is of a program by "
-                   "itself");
+    check_together(from, get);
     return from.read;
+}
+
+bool settings::leave_out_lender(int device)
+{
+    const auto is_of = [device](const tier &each) {
+        return each.device == device;
+    };
+    if (device < 1 || static_cast<std::size_t>(device) >= instances.size() ||
+        std::none_of(default_tiers.begin(), default_tiers.end(), is_of) ||
+        (tiers_by == said_by::user &&
+         std::any_of(tiers.begin(), tiers.end(), is_of)))
+        return false;
+    instances.resize(static_cast<std::size_t>(device));
+    std::erase_if(tiers,
+                  [device](const tier &each) { return each.device >= device; });
+    return true;
 }
 
 bool settings::unmaps() const

@@ -10,6 +10,14 @@
 
 namespace emuv::cuda {
 
+/// The source of a setting.
+enum class said_by
+{
+    nobody,
+    defaults, ///< VARIABLE_DEFAULT: the program was started with it
+    user,
+};
+
 // report_kind, store_kind, charged_kind, move_kind, away_kind: a name for each
 // value that settings.def has.
 #define EMUV_KIND_CHOICE(member, ...) enum class member##_kind{__VA_ARGS__};
@@ -31,11 +39,17 @@ namespace emuv::cuda {
 /// The settings that settings.def lists, each as its member.
 struct settings
 {
+// Of those that can have a default: move_by, tiers_by.
+#define EMUV_MEMBER_BY(member) said_by member##_by = said_by::nobody;
 #define EMUV_MEMBER_CHOICE(member) member##_kind member{};
-#define EMUV_MEMBER_SWITCH EMUV_MEMBER_CHOICE
+#define EMUV_MEMBER_SWITCH(member)                                             \
+    EMUV_MEMBER_CHOICE(member) EMUV_MEMBER_BY(member)
 #define EMUV_MEMBER_INSTANCES(member) std::vector<int> member;
 #define EMUV_MEMBER_SIZE(member) std::optional<std::uint64_t> member;
-#define EMUV_MEMBER_TIERS(member) std::vector<tier> member;
+#define EMUV_MEMBER_TIERS(member)                                              \
+    std::vector<tier> member;                                                  \
+    std::vector<tier> default_##member;                                        \
+    EMUV_MEMBER_BY(member)
 #define EMUV_MEMBER_LEDGER(member) const char *member = nullptr;
 #define EMUV_MEMBER_FLAG(member) bool member = false;
 #define EMUV_MEMBER_NAMES(member) const char *member = nullptr;
@@ -58,7 +72,8 @@ struct settings
                (physical_bytes || virtual_bytes || !instances.empty());
     }
 
-    /// True if memory moves, or looks as if.
+    /// True if memory moves, or looks as if. With a store that does not move, a
+    /// default is none.
     bool moves() const
     {
         return move != move_kind::off;
@@ -68,6 +83,12 @@ struct settings
     /// Without a word of the user's it is so unless the user vouches for
     /// kernels, whose addresses nobody has looked at.
     bool unmaps() const;
+
+    /// Leaves out the instance of a device that was to lend by default, those
+    /// behind it, and tiers there. Its user need not know of it, nor be allowed
+    /// to use it.
+    /// @return false where the user's own settings need it
+    bool leave_out_lender(int device);
 
     /// The limit on a device's VRAM, where there are no instances.
     /// @param card  all that the card has

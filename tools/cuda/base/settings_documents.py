@@ -18,6 +18,7 @@ MANUAL = "docs/man/emuvctl.1"
 
 TOKEN = re.compile(r'\s+|//[^\n]*|#[^\n]*|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>\w+)|(?P<sign>[(),])')
 LIMITS = ("INSTANCES", "SIZE", "TIERS", "LEDGER")
+WITH_DEFAULT = ("SWITCH", "TIERS")  # VARIABLE_DEFAULT holds where they are not set
 
 
 @dataclasses.dataclass
@@ -92,7 +93,7 @@ def sentences(text):
 VALUES = {
     "INSTANCES": "`0`, or `0,1` by device",
     "SIZE": "a size: `12G`, `512M`, `1.5 GiB`, or bytes",
-    "TIERS": "`peer:N=SIZE`, or several between commas",
+    "TIERS": "`peer:N=SIZE`, several between commas, or `none`",
     "LEDGER": "a path",
     "OUTPUT": "a path",
     "LIBRARY": "a path",
@@ -194,8 +195,9 @@ def manual_options(settings):
 
 
 def manual_variables(settings, limits):
-    names = [each.variable for each in settings
-             if (each.kind in LIMITS) == limits]
+    names = [name for each in settings if (each.kind in LIMITS) == limits
+             for name in ([each.variable, each.variable + "_DEFAULT"]
+                          if each.kind in WITH_DEFAULT else [each.variable])]
     lines = [" , ".join(names[at:at + 5]) for at in range(0, len(names), 5)]
     return [".It Ev " + " , \\\n".join(lines)]
 

@@ -155,11 +155,22 @@ struct device_statistics
     moved_bytes with_card[max_devices] = {}; ///< ever, by the card that lends
 };
 
+/// The answer to whether memory of a process can move, and why it cannot.
+enum class mobility : std::uint32_t
+{
+    moves,
+    unasked,    ///< nobody has said anything of it
+    off,        ///< it was asked for that nothing moves
+    pages,      ///< the store that was asked for does not move
+    impossible, ///< the card or the driver has no HOST_NUMA memory
+    checked,    ///< EMUV_MOVE=check
+};
+
 /// The head of a process's page. As many device_statistics follow.
 struct statistics_head
 {
     static constexpr std::uint64_t right_magic = 0x3161747356756d65; // emuVsta1
-    static constexpr std::uint32_t right_version = 2;
+    static constexpr std::uint32_t right_version = 3;
     static constexpr std::size_t max_vain = 4;
 
     std::uint64_t magic = 0;
@@ -167,8 +178,8 @@ struct statistics_head
     std::uint32_t head_bytes = 0;
     std::uint32_t device_bytes = 0;
     std::uint32_t devices = 0;
-    std::int32_t pid = 0;    ///< in the process's own namespace
-    std::uint32_t moves = 0; ///< 1: EMUV_MOVE is set, and memory can move
+    std::int32_t pid = 0; ///< in the process's own namespace
+    mobility memory = mobility::unasked;
     char vain[max_vain][128] =
         {}; ///< settings without an effect, each with why
 };

@@ -188,27 +188,45 @@ bool reads_in_place(const summary &of)
             of.untrusted_ns > large_fraction * of.took_ns);
 }
 
-// The advice that figures of memory that does not move allow.
-std::string advise_at_rest(const summary &of, bool moves)
+// The advice that figures of memory that does not move allow. It asks for
+// nothing that the settings in force rule out.
+std::string advise_at_rest(const summary &of, mobility memory)
 {
+    const bool moves = memory == mobility::moves;
     const double in_ram =
         static_cast<double>(moves ? of.in_ram_bytes : of.charged.beyond());
     if (in_ram == 0)
         return "";
-    if (!moves)
+    static constexpr char would_come[] =
+        "memory would come to VRAM ahead of its use";
+    switch (memory) {
+    case mobility::moves:
+    case mobility::impossible:
+        break;
+    case mobility::unasked:
         return "try --move: " + size_of(in_ram) + " lie " +
                (of.charged.on_cards().now > 0 ? "beyond VRAM"
                                               : "in system RAM") +
                ", and each use reads them over the link; or " +
                more_vram(of, in_ram);
+    case mobility::off:
+        return more_vram(of, in_ram) + ". Without --move=off (EMUV_MOVE=0) " +
+               would_come;
+    case mobility::pages:
+        return more_vram(of, in_ram) +
+               ". Pages do not move: without --store pages (EMUV_STORE) " +
+               would_come;
+    case mobility::checked: // its time is no measure
+        return "";
+    }
     return more_vram(of, in_ram);
 }
 
 // The advice that the figures allow; empty if they allow none.
-std::string advise(const summary &of, bool moves)
+std::string advise(const summary &of, mobility memory)
 {
-    if (!moves || of.is == treatment::ended)
-        return advise_at_rest(of, moves);
+    if (memory != mobility::moves || of.is == treatment::ended)
+        return advise_at_rest(of, memory);
     if (of.steps < enough_steps)
         return "";
     const double in_ram = static_cast<double>(of.in_ram_bytes);
@@ -254,6 +272,25 @@ std::string advise(const summary &of, bool moves)
             very_large_fraction * of.took_ns)
         return more_vram(of, in_ram);
     return "";
+}
+
+// Why nothing moves.
+const char *said(mobility memory)
+{
+    switch (memory) {
+    case mobility::moves:
+    case mobility::unasked:
+        break;
+    case mobility::off:
+        return "--move=off";
+    case mobility::pages:
+        return "--store pages";
+    case mobility::impossible:
+        return "no HOST_NUMA memory";
+    case mobility::checked:
+        return "--move=check";
+    }
+    return "--move is not set";
 }
 
 const char *said(treatment is)
@@ -400,7 +437,7 @@ double summary::link_share(double bytes) const
     return bytes / (took_ns / 1e9) / static_cast<double>(link_rate);
 }
 
-summary summarize(const device_statistics &of, bool moves)
+summary summarize(const device_statistics &of, mobility memory)
 {
     summary made;
     made.is = of.is;
@@ -427,11 +464,11 @@ summary summarize(const device_statistics &of, bool moves)
         made.limit_ns =
             std::max(least, excess / static_cast<double>(made.link_rate) * 1e9);
     }
-    made.advice = advise(made, moves);
+    made.advice = advise(made, memory);
     return made;
 }
 
-std::vector<std::string> describe(const summary &what, bool moves)
+std::vector<std::string> describe(const summary &what, mobility memory)
 {
     std::vector<std::string> lines;
     lines.push_back(text(
@@ -449,9 +486,9 @@ std::vector<std::string> describe(const summary &what, bool moves)
                            "it slow");
         return lines;
     }
-    if (!moves) {
-        lines.push_back(text("  nothing moves (--move is not set): what lies "
-                             "%s is read there",
+    if (memory != mobility::moves) {
+        lines.push_back(text("  nothing moves (%s): what lies %s is read there",
+                             said(memory),
                              what.is_lent() ? "beyond VRAM" : "in system RAM"));
         return lines;
     }

@@ -88,11 +88,11 @@ struct summary
 };
 
 /// Adds a device's figures up, and draws a conclusion if they allow one.
-/// @param moves  memory can move in that process
-summary summarize(const device_statistics &of, bool moves);
+/// @param memory  of that process
+summary summarize(const device_statistics &of, mobility memory);
 
 /// The summary as lines of at most 79 characters, without newlines; kernels'
 /// names are cut, and may hold any bytes. The advice is not among them.
-std::vector<std::string> describe(const summary &what, bool moves);
+std::vector<std::string> describe(const summary &what, mobility memory);
 
 } // namespace emuv::cuda

@@ -170,19 +170,27 @@ void fill(driver &calls)
 #undef EMUV_DRIVER_FILL
 }
 
-bool make_ledgers(const settings &asked, const driver &calls, int devices,
+// An instance that lends by default, and is not open to this user, is left out.
+bool make_ledgers(settings &asked, const driver &calls, int devices,
                   std::vector<ledger *> &ledgers)
 {
     char why[256] = "";
     clients = new std::vector<instance_ledger *>;
-    for (const int id : asked.instances) {
+    for (std::size_t i = 0; i < asked.instances.size(); i++) {
         auto *instance = new instance_ledger;
-        ledgers.push_back(instance);
-        clients->push_back(instance);
-        if (!instance->open(id, why, sizeof why)) {
+        if (instance->open(asked.instances[i], why, sizeof why)) {
+            ledgers.push_back(instance);
+            clients->push_back(instance);
+            continue;
+        }
+        delete instance;
+        const bool lends_by_default = !asked.tiers.empty();
+        if (!asked.leave_out_lender(static_cast<int>(i))) {
             say("%s", why);
             return false;
         }
+        if (lends_by_default)
+            say("the tier on card %zu of the instance is not used: %s", i, why);
     }
     if (!ledgers.empty())
         return true;
@@ -204,12 +212,67 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
     return true;
 }
 
+bool has_host_numa(const driver &calls)
+{
+    int numa = 0;
+    return calls.cuDeviceGetAttribute(
+               &numa,
+               CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+               0) == CUDA_SUCCESS &&
+           numa != 0;
+}
+
 // How many devices, from the first, are the program's own. The others lend.
 int own_devices(const settings &asked, int devices)
 {
     for (const tier &each : asked.tiers)
         devices = std::min(devices, each.device);
     return devices;
+}
+
+// Why a tier cannot be used; null if it can.
+// @param ledgers  how many devices have one of their own
+const char *why_unused(const tier &of, const settings &asked,
+                       const driver &calls, int devices, std::size_t ledgers)
+{
+    const int own = own_devices(asked, devices);
+    if (of.device >= devices)
+        return "there is no such card";
+    if (own == 0)
+        return "no card is left that would use it";
+    for (int device = 0; device < own; device++) {
+        int reaches = 0;
+        if (calls.cuDeviceCanAccessPeer(&reaches, device, of.device) !=
+                CUDA_SUCCESS ||
+            reaches == 0)
+            return "this program's card does not reach that card's memory";
+    }
+    return static_cast<std::size_t>(of.device) < ledgers
+               ? nullptr
+               : "it has no instance: EMUV_INSTANCE names one for each card, "
+                 "as 0,1";
+}
+
+// Leaves out tiers that the program was given by default, where they cannot be
+// used: its user need not know of them.
+void drop_unused_defaults(settings &asked, const driver &calls, int devices)
+{
+    if (asked.tiers_by != said_by::defaults)
+        return;
+    const std::size_t ledgers = asked.instances.empty()
+                                    ? static_cast<std::size_t>(devices)
+                                    : asked.instances.size();
+    const settings all = asked;
+    const bool numa = has_host_numa(calls);
+    std::erase_if(asked.tiers, [&](const tier &each) {
+        const char *const why =
+            !numa ? "this card or driver has no HOST_NUMA memory"
+                  : why_unused(each, all, calls, devices, ledgers);
+        if (why != nullptr)
+            say("the tier on card %d of the instance is not used: %s",
+                each.device, why);
+        return why != nullptr;
+    });
 }
 
 // Has the program's own devices use the VRAM of others.
@@ -219,20 +282,9 @@ bool lend(const settings &asked, const driver &calls, int devices,
     const int own = own_devices(asked, devices);
     std::vector<peer_tier> peers;
     for (const tier &each : asked.tiers) {
-        int reaches = own > 0 && each.device < devices ? 1 : 0;
-        for (int device = 0; device < own && reaches != 0; device++)
-            if (calls.cuDeviceCanAccessPeer(&reaches, device, each.device) !=
-                CUDA_SUCCESS)
-                reaches = 0;
-        if (reaches == 0 ||
-            static_cast<std::size_t>(each.device) >= ledgers.size()) {
-            say("EMUV_TIER=peer:%d: %s", each.device,
-                each.device >= devices ? "there is no such card"
-                : own == 0             ? "no card is left that would use it"
-                : reaches == 0
-                    ? "this program's card does not reach that card's memory"
-                    : "it has no instance: EMUV_INSTANCE names one for each "
-                      "card, as 0,1");
+        if (const char *const why =
+                why_unused(each, asked, calls, devices, ledgers.size())) {
+            say("EMUV_TIER=peer:%d: %s", each.device, why);
             return false;
         }
         peers.push_back({each.device, each.bytes,
@@ -284,17 +336,12 @@ budget *make_budget(const settings &asked, const driver &calls,
 
 store *make_store(const settings &asked, const driver &calls, int devices)
 {
-    int numa = 0;
-    if (calls.cuDeviceGetAttribute(
-            &numa,
-            CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-            0) != CUDA_SUCCESS)
-        numa = 0;
-    if (asked.store == store_kind::numa && numa == 0) {
+    const bool numa = has_host_numa(calls);
+    if (asked.store == store_kind::numa && !numa) {
         say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
         return nullptr;
     }
-    if (!asked.tiers.empty() && numa == 0) {
+    if (!asked.tiers.empty() && !numa) {
         say("EMUV_TIER: this driver or device has no HOST_NUMA memory, which "
             "is used behind other cards' VRAM");
         return nullptr;
@@ -304,7 +351,7 @@ store *make_store(const settings &asked, const driver &calls, int devices)
     const bool several = devices > 1 && !asked.moves() &&
                          asked.store == store_kind::automatic &&
                          asked.tiers.empty();
-    if (asked.store == store_kind::pages || numa == 0 || several)
+    if (asked.store == store_kind::pages || !numa || several)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
     if (asked.store == store_kind::numa || asked.moves() ||
@@ -462,15 +509,15 @@ void tell_summary(const state &made)
 {
     if (made.page.head() == nullptr)
         return;
-    const bool moves = made.page.head()->moves != 0;
+    const mobility memory = made.page.head()->memory;
     for (int i = 0; i < made.devices; i++) {
         const summary all =
-            summarize(made.page.device(static_cast<std::size_t>(i)), moves);
+            summarize(made.page.device(static_cast<std::size_t>(i)), memory);
         if (!all.charged.any())
             continue;
         if (made.devices > 1)
             say("device %d:", i);
-        for (const std::string &line : describe(all, moves))
+        for (const std::string &line : describe(all, memory))
             say("%s", line.c_str());
         if (!all.advice.empty())
             say("  advice: %s", all.advice.c_str());
@@ -540,12 +587,16 @@ struct giver
     int device; // the first of the instance
     thread runs = {};
 
-    // A card that lends has no mover: all of them may have rooms there.
+    // A card that lends has no mover: all of them may have rooms there, also
+    // for memory that is kept.
     void give_back_if_lent() const
     {
-        if (static_cast<std::size_t>(device) >= movers.size())
-            for (mover *each : movers)
-                each->give_back_rooms(device);
+        if (static_cast<std::size_t>(device) < movers.size())
+            return;
+        for (std::size_t own = 0; own < movers.size(); own++) {
+            kept.ask_for_kept(static_cast<int>(own));
+            movers[own]->give_back_rooms(device);
+        }
     }
 
     static void *run(void *self)
@@ -556,7 +607,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
-                of.kept.ask_for_kept();
+                of.kept.ask_for_kept(of.device);
                 of.give_back_if_lent();
             }
             sleep(1);
@@ -590,8 +641,24 @@ void start_giving(const state &made)
     registered = true;
 }
 
+// The answer for such a store.
+mobility mobility_of(const settings &asked, const driver &calls,
+                     const store &host)
+{
+    // Memory that is registered in place cannot be mapped twice.
+    if (asked.moves() && host.by_handle())
+        return asked.move == move_kind::check ? mobility::checked
+                                              : mobility::moves;
+    if (asked.store == store_kind::pages)
+        return mobility::pages;
+    if (!has_host_numa(calls))
+        return mobility::impossible;
+    return asked.move_by == said_by::nobody ? mobility::unasked : mobility::off;
+}
+
 // Makes the page that tells others about this process.
-void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
+void open_page(state &made, const std::vector<ledger *> &ledgers,
+               mobility memory)
 {
     // `emuvctl run --score` reads it once the process has ended, however it
     // did.
@@ -601,7 +668,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
                    stem != nullptr && *stem != '\0' ? stem : nullptr);
     if (made.page.head() == nullptr)
         return;
-    made.page.head()->moves = can_move ? 1 : 0;
+    made.page.head()->memory = memory;
     for (int i = 0; i < made.devices; i++) {
         device_statistics &of = made.page.device(static_cast<std::size_t>(i));
         ledger &limits = of_device(ledgers, i);
@@ -638,13 +705,18 @@ device_statistics *page_of(const state &made, int device)
 }
 
 // Settings that are right, and change nothing here.
-// @param can_move  memory could move
-void tell_vain_settings(state &made, bool can_move)
+void tell_vain_settings(state &made, mobility memory)
 {
     const settings &asked = made.asked;
-    if (asked.moves() && !can_move)
-        tell_vain(made, "EMUV_MOVE has no effect: this card or driver has no "
-                        "HOST_NUMA memory, and no other moves");
+    if (asked.moves() && memory == mobility::impossible) {
+        if (asked.move_by == said_by::user)
+            tell_vain(made, "EMUV_MOVE has no effect: this card or driver has "
+                            "no HOST_NUMA memory, and no other moves");
+        else
+            say("nothing moves: this card or driver has no HOST_NUMA memory. "
+                "Kernels read over the link what spills; a larger share of "
+                "VRAM spares that");
+    }
     if (asked.move == move_kind::check && asked.away == away_kind::unmapped)
         tell_vain(made, "EMUV_AWAY has no effect with EMUV_MOVE=check");
     if (!asked.instances.empty() &&
@@ -669,7 +741,7 @@ void tell_vain_settings(state &made, bool can_move)
 // The result of a cuInit that the driver granted.
 CUresult start_locked()
 {
-    const settings asked = read_settings(std::getenv);
+    settings asked = read_settings(std::getenv);
     if (asked.disabled)
         return CUDA_SUCCESS;
     if (asked.wrong_name != nullptr) {
@@ -683,7 +755,6 @@ CUresult start_locked()
         return CUDA_SUCCESS;
     // Lives as long as the process: programs free memory in their destructors.
     auto *made = new state;
-    made->asked = asked;
     fill(made->calls);
     int devices = 0;
     EMUV_REAL(cuDeviceGetCount)(&devices);
@@ -692,10 +763,12 @@ CUresult start_locked()
     if (devices > static_cast<int>(max_devices))
         devices = max_devices;
     made->devices = devices;
+    drop_unused_defaults(asked, made->calls, devices);
     std::vector<ledger *> ledgers;
     if (!make_ledgers(asked, made->calls, devices, ledgers) ||
         !lend(asked, made->calls, devices, ledgers))
         return CUDA_ERROR_OPERATING_SYSTEM;
+    made->asked = asked;
     store *host = make_store(asked, made->calls, devices);
     if (host == nullptr)
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -704,11 +777,12 @@ CUresult start_locked()
             say("EMUV_TRACE=%s: %s", asked.trace_path, std::strerror(error));
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
-    // Memory that is registered in place cannot be mapped twice.
-    const bool can_move = asked.moves() && host->by_handle();
+    const mobility memory_is = mobility_of(asked, made->calls, *host);
+    const bool can_move =
+        memory_is == mobility::moves || memory_is == mobility::checked;
     moving = can_move ? asked.move : move_kind::off;
-    open_page(*made, ledgers, can_move);
-    tell_vain_settings(*made, can_move);
+    open_page(*made, ledgers, memory_is);
+    tell_vain_settings(*made, memory_is);
     made->shares = make_budget(asked, made->calls, ledgers, devices);
     made->executable = new graphs(made->calls, made->shares->stream_pools());
     made->beyond = host;

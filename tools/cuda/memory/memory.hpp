@@ -164,10 +164,16 @@ public:
             collect(false);
     }
 
-    /// Somebody else waits for VRAM. Memory that is kept for later goes at the
-    /// program's next call that allocates or frees in stream order. That thread
-    /// has a context, and its streams. Any thread may call this.
-    void ask_for_kept() { kept_is_wanted_.store(true); }
+    /// Somebody else waits for VRAM of a device, or of one that shares its
+    /// limits. Memory there that is kept for later goes at the program's next
+    /// call that allocates or frees in stream order. That thread has a context,
+    /// and its streams. Any thread may call this.
+    void ask_for_kept(int device)
+    {
+        const int kept = order_.device();
+        if (kept >= 0 && &budget_.ledger_of(kept) == &budget_.ledger_of(device))
+            kept_is_wanted_.store(true);
+    }
 
     /// Memory that the driver makes as a whole: charged, never moved.
     /// @param may_be_virtual  memory that does not fit in VRAM may count as

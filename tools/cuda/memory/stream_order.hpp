@@ -63,6 +63,8 @@ public:
         return moving() != nullptr && stream != CU_STREAM_PER_THREAD &&
                !is_shared(device_.load());
     }
+    /// The device whose memory is kept; -1: none so far.
+    int device() const { return device_.load(); }
     /// Another device may read the memory of a pool: nothing more of it is
     /// kept. Or it may no longer.
     /// @return the device whose default pool it is, if memory moves there; -1
@@ -200,7 +202,7 @@ private:
     pools &pools_;
     const movers &movers_;
     const std::atomic<std::uint64_t> &serials_;
-    std::atomic<int> device_{-1}; // whose memory is kept; -1: none so far
+    std::atomic<int> device_{-1};
     std::atomic<std::uint64_t> shared_{0}; // devices that share their pools
     // Its default pool, if it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
