@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t never = reuse::never;
 
-// A program that makes its fields anew in each round, somewhere else each time:
-// three kernels a field, the first of which names it, the last its successor.
+// A program that makes its fields anew in each round, somewhere else each time.
+// Of three kernels the first names a field, and the last its successor.
 class rotating
 {
 public:

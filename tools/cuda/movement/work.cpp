@@ -124,9 +124,8 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 // Learns how long its memory was idle, and foretells how long it will be.
 void mover::foretell(std::uint64_t kind, const std::vector<touched> &all)
 {
-    if (std::none_of(all.begin(), all.end(), [](const touched &each) {
-            return each.knows_units();
-        }))
+    if (std::none_of(all.begin(), all.end(),
+                     [](const touched &each) { return each.knows_units(); }))
         return;
     reuse_.begin(kind);
     std::uint32_t which = 0;

@@ -25,7 +25,7 @@ public:
     /// The numbers of works in a context.
     static constexpr std::array<std::uint32_t, 3> lengths{4, 32, 256};
 
-    /// What is known of a piece of memory.
+    /// The last use of a piece of memory, and the next one.
     struct memory
     {
         std::uint64_t used = 0;    ///< by this work; 0: by none yet
