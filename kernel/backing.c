@@ -18,13 +18,12 @@
 #include "trace.h"
 
 /*
- * Pages left free in a memory cgroup for other needs of its processes: above
- * all page tables, one for each touching thread.
+ * Pages left free in a memory cgroup for other needs of its processes, above
+ * all page tables. A fault allocates one before it comes here, and one to map a
+ * chunk. So each thread of a process that touches needs two.
  */
 #define EMUV_MEMCG_SLACK	128
-
-/* Pages of room in a cgroup below which touches allocate one by one. */
-#define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
+#define EMUV_MEMCG_THREAD	2
 
 /* Times that other chunks make way for one. */
 #define EMUV_CHUNK_TRIES	32
@@ -281,23 +280,55 @@ bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 	return xa_load(&region->chunks, index) == chunk;
 }
 
+/* Does the payer's cgroup have room for @chunks more, and for other needs? */
+static bool emuv_chunk_fits(const struct emuv_payer *payer, unsigned long chunks)
+{
+	unsigned long threads = get_nr_threads(current);
+
+	/* a chunk of single pages has a list of them */
+	return emuv_payer_has_room(payer, chunks * (EMUV_CHUNK_PAGES + 1) +
+					  threads * EMUV_MEMCG_THREAD +
+					  EMUV_MEMCG_SLACK);
+}
+
+/* Allocate a chunk if there is room for one of each thread that does so now. */
+static struct emuv_chunk *emuv_chunk_take(const struct emuv_config *config,
+					  struct emuv_payer *payer, bool *fits)
+{
+	struct emuv_chunk *chunk = NULL;
+
+	*fits = emuv_chunk_fits(payer, atomic_inc_return(&payer->takers));
+	if (*fits)
+		chunk = emuv_chunk_alloc(config);
+	/* whoever sees the smaller number sees what was charged */
+	atomic_dec_return_release(&payer->takers);
+	return chunk;
+}
+
 /*
  * Allocate a chunk charged to the payer's cgroup, all of it or nothing. A
  * cgroup without room for a whole chunk must not be filled by a part, or its
  * processes would hit the limit. The caller has made the cgroup active.
+ *
+ * As many threads allocate at once as there is room for, however many come. If
+ * one finds too little, it waits for them to end, and looks again alone. So
+ * nobody takes the room that another has seen, and nobody is refused for what
+ * others give back.
  */
 struct emuv_chunk *emuv_chunk_charge(const struct emuv_config *config,
 				     struct emuv_payer *payer)
 {
-	struct emuv_chunk *chunk = NULL;
+	struct emuv_chunk *chunk;
+	bool fits;
 
-	if (emuv_payer_has_room(payer, EMUV_MEMCG_TIGHT))
-		return emuv_chunk_alloc(config);
-	if (mutex_lock_killable(&payer->tight))
+	if (down_read_killable(&payer->tight))
 		return NULL;
-	if (emuv_payer_has_room(payer, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
-		chunk = emuv_chunk_alloc(config);
-	mutex_unlock(&payer->tight);
+	chunk = emuv_chunk_take(config, payer, &fits);
+	up_read(&payer->tight);
+	if (fits || down_write_killable(&payer->tight))
+		return chunk;
+	chunk = emuv_chunk_take(config, payer, &fits);
+	up_write(&payer->tight);
 	return chunk;
 }
 
@@ -335,9 +366,7 @@ struct emuv_chunk *emuv_chunk_make(struct emuv_region *region, bool returning)
 	chunk = emuv_chunk_charge(&inst->config, region->payer);
 	while (!chunk && emuv_instance_swaps(inst) &&
 	       !emuv_region_is_revoked(region) && tries--) {
-		bool strict = !emuv_payer_has_room(region->payer,
-						   EMUV_CHUNK_PAGES +
-						   EMUV_MEMCG_SLACK);
+		bool strict = !emuv_chunk_fits(region->payer, 1);
 
 		if (!emuv_reclaim_ask(region, strict, &chunk))
 			break;

@@ -91,7 +91,7 @@ static int backing_kunit_init(struct kunit *test, bool fragmented)
 	model->inode.i_mapping = &model->inode.i_data;
 	model->inst.config.numa_node = EMUV_ANY;
 	model->region.inst = &model->inst;
-	mutex_init(&model->payer.tight);
+	init_rwsem(&model->payer.tight);
 	model->region.payer = &model->payer;
 	model->region.inode = &model->inode;
 	model->region.range.count = CHUNKS;

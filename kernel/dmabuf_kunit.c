@@ -105,7 +105,7 @@ static int dmabuf_kunit_init(struct kunit *test)
 	inode_init_once(&model->inode);
 	model->inode.i_mapping = &model->inode.i_data;
 	model->inst.config.numa_node = EMUV_ANY;
-	mutex_init(&model->payer.tight);
+	init_rwsem(&model->payer.tight);
 	model->region.inst = &model->inst;
 	model->region.payer = &model->payer;
 	model->region.inode = &model->inode;

@@ -20,7 +20,7 @@
  *  9. xa_lock(region->chunks), ledger->lock, reserve->lock, the lock of
  *     reclaim requests, the lock of all swap files (swap.c)
  *
- * A payer's tight mutex guards the room left in a memory cgroup. It is taken
+ * A payer's tight semaphore guards the room left in a memory cgroup. It is taken
  * under resize_lock, mmap_lock or a dma-buf's locks, and never together with
  * map_sem. The table of payers has a mutex, taken last, also under
  * instance->lock.
@@ -909,13 +909,16 @@ int emuv_floor_next_node(const struct emuv_config *config, int after);
  * @node: Entry in the table of payers
  * @regions: Regions that it pays for; under the table's lock
  * @memcg: Cgroup, or NULL where there are no memory cgroups
- * @tight: Held while a chunk takes some of the last room
+ * @takers: Threads that are taking a chunk
+ * @tight: Read while there is room for a chunk of each of them, written while
+ *	one takes some of the last room
  */
 struct emuv_payer {
 	struct hlist_node node;
 	unsigned long regions;
 	struct mem_cgroup *memcg;
-	struct mutex tight;	/* guards the room left in @memcg */
+	atomic_t takers;
+	struct rw_semaphore tight;	/* guards the room left in @memcg */
 };
 
 struct emuv_payer *emuv_payer_get(void);

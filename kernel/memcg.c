@@ -42,7 +42,7 @@ static struct emuv_payer *emuv_payer_add(struct mem_cgroup *memcg)
 	if (!payer)
 		return NULL;
 	payer->memcg = memcg;
-	mutex_init(&payer->tight);
+	init_rwsem(&payer->tight);
 	hash_add(emuv_payers, &payer->node, (unsigned long)memcg);
 	return payer;
 }
@@ -79,7 +79,6 @@ void emuv_payer_put(struct emuv_payer *payer)
 	if (!last)
 		return;
 	mem_cgroup_put(payer->memcg);
-	mutex_destroy(&payer->tight);
 	kfree(payer);
 }
 

@@ -4,6 +4,7 @@
 #include "pin.hpp"
 
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -266,6 +267,60 @@ TEST_F(fragmented, CgroupLimitKillsNobodyWhereManyThreadsTouch)
             return "";
         });
     EXPECT_EQ(said, "");
+    EXPECT_EQ(group.event("oom"), 0U);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+// There is no room for a chunk of each thread, and the kernel slows all of them
+// down in the midst of one (memory.high). When the last one begins, there is
+// still room for more than 64.
+TEST_F(fragmented, CgroupLimitIsMetByNoneOfMoreThreadsThanThereIsRoomFor)
+{
+    const memory_cgroup group("fragment-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    constexpr u64 count = 128;
+    process child({.keep = {client.get()}}, [&](channel &us) -> std::string {
+        CHILD_EXPECT(group.enter());
+        // The program itself is no memory that could make way.
+        CHILD_EXPECT(mlockall(MCL_CURRENT) == 0);
+        const auto its = allocate(client, count * chunk);
+        const mapping map(client.get(), its.bytes, its.offset);
+        std::atomic<u64> touched = 0, refused = 0;
+        std::barrier begin(count + 1);
+        std::vector<std::thread> threads;
+        for (u64 which = 0; which < count; which++)
+            threads.emplace_back([&, which] {
+                begin.arrive_and_wait();
+                if (signal_of_write(map.data() + which * chunk) == 0)
+                    touched++;
+                else
+                    refused++;
+            });
+        const auto high = group.folder() + "/memory.high";
+        const u64 before = group.current();
+        const bool limited = group.limit(before + 224 * mib) &&
+                             write_text(high, std::to_string(4 * mib));
+        begin.arrive_and_wait();
+        // Those that were slowed down for the first time have half a MiB each.
+        const bool begun = wait_until(
+            [&] { return group.current() >= before + count * mib / 2; });
+        const bool freed = write_text(high, "max");
+        const auto over = [&] { return touched + refused == count; };
+        while (!wait_until(over, std::chrono::seconds(10)))
+            us.send(touched + refused);
+        us.send(count);
+        for (auto &thread : threads)
+            thread.join();
+        CHILD_EXPECT(limited && begun && freed);
+        CHILD_EXPECT(touched >= 104 && touched <= 112);
+        return "";
+    });
+    while (child.conversation().receive() < count)
+        ;
+    EXPECT_EQ(child.join(), "");
+    // Each thread that took a page had seen room for it.
+    EXPECT_EQ(group.event("max"), 0U);
     EXPECT_EQ(group.event("oom"), 0U);
     EXPECT_EQ(group.event("oom_kill"), 0U);
 }

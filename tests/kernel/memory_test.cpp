@@ -1887,36 +1887,42 @@ std::optional<long> last_answer(pid_t thread)
     return {};
 }
 
-// At most one of them at a time can take of what is left, and that one is
-// slowed down: the others wait for it.
+// Some of them take what is left, and the kernel slows these down. The others
+// wait to see what they leave.
 TEST_F(memory, ThreadsThatAreKilledAtACgroupsLimitAreToldOfNoLackOfMemory)
 {
     const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
-    ASSERT_TRUE(group.limit(96 * mib));
+    // Room for all, but not for as much again.
+    constexpr u64 count = 24;
+    ASSERT_TRUE(group.limit(64 * mib));
     ASSERT_TRUE(
         write_text(group.folder() + "/memory.high", std::to_string(4 * mib)));
     unsigned interrupted = 0;
-    const auto kill_four = [&] {
+    const auto kill_all = [&] {
         process writers([&](channel &us) -> std::string {
             CHILD_EXPECT(group.enter());
             const auto own = open_client(id);
-            const auto got = allocate(own, 64 * mib);
+            const auto got = allocate(own, count * chunk);
+            std::barrier begin(count + 1);
             std::vector<std::thread> threads;
-            for (u64 which = 0; which < 4; which++)
+            for (u64 which = 0; which < count; which++)
                 threads.emplace_back([&, which] {
                     us.send(static_cast<u64>(gettid()));
-                    for (u64 place = which * chunk;; place += 4 * chunk)
-                        static_cast<void>(pwrite(own.get(), "x", 1,
-                                                 at(got, place % got.bytes)));
+                    begin.arrive_and_wait();
+                    for (;;)
+                        static_cast<void>(
+                            pwrite(own.get(), "x", 1, at(got, which * chunk)));
                 });
+            us.receive();
+            begin.arrive_and_wait();
             for (auto &thread : threads)
                 thread.join();
             return "";
         });
         std::vector<pid_t> threads;
-        for (int i = 0; i < 4; i++) {
+        for (u64 i = 0; i < count; i++) {
             threads.push_back(
                 static_cast<pid_t>(writers.conversation().receive()));
             ASSERT_EQ(ptrace(PTRACE_SEIZE, threads.back(), nullptr,
@@ -1924,7 +1930,9 @@ TEST_F(memory, ThreadsThatAreKilledAtACgroupsLimitAreToldOfNoLackOfMemory)
                       0)
                 << std::strerror(errno);
         }
-        EXPECT_TRUE(wait_until([&] { return resident() >= 16 * mib; }));
+        writers.conversation().send();
+        // The first one has its chunk, after a rest in which all have begun.
+        EXPECT_TRUE(wait_until([&] { return resident() >= chunk; }));
         ASSERT_EQ(kill(writers.pid(), SIGKILL), 0);
         for (const pid_t thread : threads) {
             const auto answer = last_answer(thread);
@@ -1934,9 +1942,9 @@ TEST_F(memory, ThreadsThatAreKilledAtACgroupsLimitAreToldOfNoLackOfMemory)
         }
         EXPECT_TRUE(wait_until([&] { return resident() == 0; }));
     };
-    // Now and then none of the four is in a touch as the signal comes.
+    // Now and then none of them waits as the signal comes.
     EXPECT_TRUE(wait_until([&] {
-        kill_four();
+        kill_all();
         return interrupted > 0 || HasFailure();
     }));
 }

@@ -36,20 +36,6 @@ protected:
         return call(control, EMUV_IOC_RESIZE, argument);
     }
 
-    /// The most that the host still promises, to a chunk.
-    u64 promisable() const
-    {
-        u64 most = 0;
-        for (u64 step = u64{1} << 40; step >= chunk; step /= 2) {
-            auto argument = creation(0, most + step);
-            if (call(control, EMUV_IOC_CREATE, argument) != 0)
-                continue;
-            EXPECT_EQ(destroy(control, argument.id), 0);
-            most += step;
-        }
-        return most;
-    }
-
     /// The limits are these, wherever they are asked for.
     void expect_sizes(int id, u64 physical, u64 virtual_bytes) const
     {
@@ -202,7 +188,7 @@ TEST_F(resize, ChargesThatWaitAreServedOrToldThatTheyNeverWillBe)
 TEST_F(resize, TheHostPromisesNoMoreThanItCanBack)
 {
     const u64 promise = 64 * mib;
-    const u64 most = promisable();
+    const u64 most = promisable(control);
     ASSERT_GT(most, 4 * promise);
     const int id = create(control, 0, promise);
     const int other = create(control, 0, most - 2 * promise);
@@ -347,7 +333,7 @@ TEST_F(resize, SumsAddUpWhileClientsWorkAndSizesChange)
 
 TEST_F(resize, AnInstanceThatGoesMeanwhileTakesItsPromiseAlong)
 {
-    const u64 before = promisable();
+    const u64 before = promisable(control);
     for (int round = 0; round < 50; round++) {
         const int id =
             create(control, creation(0, 2 * mib, EMUV_ANY,
@@ -361,7 +347,7 @@ TEST_F(resize, AnInstanceThatGoesMeanwhileTakesItsPromiseAlong)
         EXPECT_EQ(destroy_eventually(control, id), 0);
         grower.join();
     }
-    EXPECT_EQ(promisable(), before);
+    EXPECT_EQ(promisable(control), before);
 }
 
 TEST_F(resize, AnInstanceOutgrowsNotItsSwapFile)

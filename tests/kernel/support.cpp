@@ -157,6 +157,29 @@ int destroy(const descriptor &control, int id, unsigned flags)
     return call(control, EMUV_IOC_DESTROY, argument);
 }
 
+emuv_resize resizing(int id, u64 physical_bytes, u64 virtual_bytes)
+{
+    auto argument = fresh<emuv_resize>();
+    argument.id = id;
+    argument.flags = EMUV_RESIZE_PHYSICAL | EMUV_RESIZE_VIRTUAL;
+    argument.physical_bytes = physical_bytes;
+    argument.virtual_bytes = virtual_bytes;
+    return argument;
+}
+
+u64 promisable(const descriptor &control)
+{
+    u64 most = 0;
+    for (u64 step = u64{1} << 40; step >= chunk; step /= 2) {
+        auto argument = creation(0, most + step);
+        if (call(control, EMUV_IOC_CREATE, argument) != 0)
+            continue;
+        EXPECT_EQ(destroy(control, argument.id), 0);
+        most += step;
+    }
+    return most;
+}
+
 int destroy_eventually(const descriptor &control, int id)
 {
     int error = 0;
@@ -243,6 +266,15 @@ int charge(const descriptor &client, u64 bytes)
 {
     auto argument = fresh<emuv_charge>();
     argument.bytes = bytes;
+    return call(client, EMUV_IOC_CHARGE, argument);
+}
+
+int charge_wait(const descriptor &client, u64 bytes, u64 deadline_ns)
+{
+    auto argument = fresh<emuv_charge>();
+    argument.flags = EMUV_CHARGE_WAIT;
+    argument.bytes = bytes;
+    argument.deadline_ns = deadline_ns;
     return call(client, EMUV_IOC_CHARGE, argument);
 }
 

@@ -114,6 +114,10 @@ int create(const descriptor &control, emuv_create argument);
 int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes);
 /// 0 or the errno.
 int destroy(const descriptor &control, int id, unsigned flags = 0);
+/// The argument that changes both sizes of an instance.
+emuv_resize resizing(int id, u64 physical_bytes, u64 virtual_bytes);
+/// The most virtual bytes that the host still promises, to a chunk.
+u64 promisable(const descriptor &control);
 /// Tries for up to two minutes and returns the last errno. The kernel may
 /// release a killed holder a moment later.
 int destroy_eventually(const descriptor &control, int id);
@@ -141,6 +145,9 @@ int try_allocate(const descriptor &client, u64 bytes, region &out,
                  unsigned flags = 0);
 int release(const descriptor &client, u64 offset);
 int charge(const descriptor &client, u64 bytes);
+/// Charges as soon as there is room; 0 or the errno.
+int charge_wait(const descriptor &client, u64 bytes,
+                u64 deadline_ns = EMUV_NO_DEADLINE);
 int uncharge(const descriptor &client, u64 bytes);
 int discard(const descriptor &client, u64 offset, u64 bytes);
 /// Exports; throws if that fails.

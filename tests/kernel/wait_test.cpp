@@ -34,16 +34,6 @@ u64 in_ns(u64 from_now)
            static_cast<u64>(now.tv_nsec) + from_now;
 }
 
-int charge_wait(const descriptor &client, u64 bytes,
-                u64 deadline_ns = EMUV_NO_DEADLINE)
-{
-    auto argument = fresh<emuv_charge>();
-    argument.flags = EMUV_CHARGE_WAIT;
-    argument.bytes = bytes;
-    argument.deadline_ns = deadline_ns;
-    return call(client, EMUV_IOC_CHARGE, argument);
-}
-
 class waiting : public driver_test
 {
 protected:
