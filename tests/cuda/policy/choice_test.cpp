@@ -349,6 +349,25 @@ TEST_F(OnDemandTest, NoMoreLeavesThanLaunchesWaitForAndAFewFrames)
     EXPECT_TRUE(choose_motion(now).empty());
 }
 
+TEST_F(OnDemandTest, OfUnitsWithAForetoldUseTheOneUsedLastLeaves)
+{
+    add(in_ram(0));
+    add_idle(with_room(in_vram(30)), 900);
+    const auto last = add_idle(with_room(in_vram(90)), 5);
+    EXPECT_EQ(first(), (intent{action::evict, last, intent::none, false}));
+    // Whatever is under way.
+    now.under_way.evicting = 4;
+    now.under_way.leaving_bytes = 3 * usual;
+    EXPECT_EQ(first().unit, last);
+}
+
+TEST_F(OnDemandTest, AUnitThatIsUsedNextStaysForALaunchThatWaits)
+{
+    add(in_ram(0));
+    add_idle(with_room(in_vram(1)), 900);
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
 TEST_F(OnDemandTest, FramesAreMadeAheadOfTheNextLaunch)
 {
     now.launch_waits = false;

@@ -190,5 +190,28 @@ TEST(Reuse, UnitsThatAreUsedTogetherAreForetoldAlike)
         EXPECT_EQ(past.next_use(each), 1u);
 }
 
+TEST(Reuse, EachSliceThatAnotherWorkUsesCounts)
+{
+    // One work uses all slices. Ten more use one each, and nothing else.
+    reuse past;
+    std::array<reuse::memory, 10> slices;
+    for (int i = 0; i < 100; i++) {
+        past.begin(1);
+        for (reuse::memory &each : slices)
+            past.use(each, 1);
+        for (std::uint64_t j = 0; j < slices.size(); j++) {
+            past.begin(10 + j);
+            past.use(slices[j], 1);
+        }
+        for (std::uint64_t j = 0; j < 40; j++)
+            past.begin(30);
+    }
+    // Their distances differ, and one context cannot foretell them all.
+    past.begin(1);
+    for (reuse::memory &each : slices)
+        past.use(each, 1);
+    EXPECT_FALSE(past.tells());
+}
+
 } // namespace
 } // namespace emuv::cuda

@@ -100,8 +100,10 @@ unit_view mover::describe(block &of, std::size_t index) const
     out.blank = one.blank;
     out.made = one.is_made();
     out.fresh = one.fresh;
-    out.leaves = one.leaves_for != never_leaves;
-    out.passes = one.passes();
+    // A plan is of rounds whose steps come again.
+    const bool planned = !fetches_on_demand();
+    out.leaves = planned && one.leaves_for != never_leaves;
+    out.passes = planned && one.passes();
     out.stays_away = one.stays_away;
     out.has_frame = one.vram != 0;
     out.has_room = one.host.handle != 0;

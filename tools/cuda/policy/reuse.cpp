@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t factor = 0x9e3779b97f4a7c15u;
 
 // How many uses count as late ones, roughly.
-constexpr std::uint32_t late_uses = 128;
+constexpr std::uint32_t late_uses = 64;
 
 std::uint64_t power(std::uint64_t base, std::uint32_t exponent)
 {
@@ -86,9 +86,10 @@ void reuse::use(memory &of, std::uint32_t which)
 {
     if (of.used == works_)
         return;
-    if (of.used != 0 && of != learned_) {
+    if (of.used != 0 && !(learned_by_ == works_ && of == learned_)) {
         learn(of);
         learned_ = of;
+        learned_by_ = works_;
     }
     if (told_.used != works_ || which != which_)
         foretell(which);
@@ -97,7 +98,7 @@ void reuse::use(memory &of, std::uint32_t which)
 
 bool reuse::tells() const
 {
-    return doubt_ <= max_doubt / 2;
+    return doubt_ <= max_doubt / 4;
 }
 
 std::uint64_t reuse::next_use(const memory &of) const

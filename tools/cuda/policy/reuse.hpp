@@ -84,11 +84,13 @@ private:
     std::array<std::uint64_t, lengths.size()> hashes_{};
     std::array<std::uint64_t, lengths.size()> leaving_{}; // a kind's weight
     std::vector<entry> tables_;
-    // Units of one allocation are mostly used together: what was foretold of
-    // the last one, and what had been known of it.
+    // Units of one allocation are mostly used together. So this is kept: what
+    // was foretold of the last one, and what this work has learned of it
+    // already.
     std::uint32_t which_ = 0;
     memory told_;
     memory learned_;
+    std::uint64_t learned_by_ = 0;
 };
 
 } // namespace emuv::cuda
