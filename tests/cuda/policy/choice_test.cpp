@@ -355,7 +355,7 @@ TEST_F(OnDemandTest, OfUnitsWithAForetoldUseTheOneUsedLastLeaves)
     add_idle(with_room(in_vram(30)), 900);
     const auto last = add_idle(with_room(in_vram(90)), 5);
     EXPECT_EQ(first(), (intent{action::evict, last, intent::none, false}));
-    // Whatever is under way.
+    // So it does beside other motions.
     now.under_way.evicting = 4;
     now.under_way.leaving_bytes = 3 * usual;
     EXPECT_EQ(first().unit, last);

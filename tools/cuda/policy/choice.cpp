@@ -465,10 +465,10 @@ private:
                 resting_bytes;
         const bool arranges = now_.arranges && as_planned;
         const bool worth_it =
-            arranges || (has_way() && leaves.next_use > wanted_.next_use + 1 &&
-                         (as_planned || leaves.next_use == schedule::never ||
-                          short_of_frames ||
-                          (now_.on_demand && wanted_.next_use == 0)));
+            arranges ||
+            (has_way() && leaves.next_use > wanted_.next_use + 1 &&
+             (as_planned || leaves.next_use == schedule::never ||
+              short_of_frames || (now_.on_demand && wanted_.next_use == 0)));
         if (!worth_it)
             return {};
         intent out = evict(now_, leaves.unit);
