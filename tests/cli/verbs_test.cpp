@@ -597,6 +597,26 @@ TEST_F(verbs, profiles_have_tiers)
         HasSubstr("--tier: 'peer:1=4G' is no tier"));
 }
 
+TEST_F(verbs, apply_gives_a_profile_s_tiers_anew_once_their_lender_is_another)
+{
+    const std::string plain = "gpu_model=4070\nphysical_vram_gb=1\n"
+                              "virtual_vram_gb=2\n";
+    const auto file = profiles("[a]\n" + plain + "tier=emuv1=4G\n[b]\n" +
+                               plain + "instance_id=1\n");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    const auto tiers = [&] {
+        return run("list --raw --noheadings -o tier").out;
+    };
+    EXPECT_EQ(tiers(), "emuv1=4GiB\n-\n");
+    EXPECT_EQ(run("apply --config " + file).err, "");
+    run("destroy 1");
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --id 1");
+    EXPECT_EQ(tiers(), "-\n-\n");
+    EXPECT_THAT(run("apply --config " + file).err,
+                HasSubstr("its tiers were none, and are now emuv1=4GiB"));
+    EXPECT_EQ(tiers(), "emuv1=4GiB\n-\n");
+}
+
 TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)
 {
     kernel_.fail(EMUV_IOC_CREATE, ENOMEM);
