@@ -362,7 +362,7 @@ class CdiTest(unittest.TestCase):
         text["devices"][0]["containerEdits"]["env"].append("TEAM=a")
         text["devices"][0]["containerEdits"]["deviceNodes"].append({"path": "/dev/fuse"})
         self.file.write_text(json.dumps(text))
-        # The next one with that number has lent nothing.
+        # One that has gone lends nothing.
         self.destroy("emuv10")
         self.run_verb("cdi", "refresh")
         self.assertEqual(self.devices()["emuv1"], {
@@ -373,6 +373,17 @@ class CdiTest(unittest.TestCase):
         self.run_verb("cdi", "refresh")
         self.assertEqual(self.devices()["emuv1"]["env"], [
             "EMUV_INSTANCE=1,0", "EMUV_TIER_DEFAULT=peer:1=1073741824", "TEAM=a"])
+
+    def test_the_next_instance_with_a_lender_s_number_has_lent_nothing(self):
+        lender = self.root / UUID_OF.format("emuv10")
+        self.tiers("emuv1", f"emuv10=1GiB,emuv0=1GiB\n{lender.read_text().strip()} -")
+        self.generate("--output", self.folder, "emuv1")
+        self.assertEqual(len(self.devices()["emuv1"]["deviceNodes"]), 3)
+        lender.write_text("f0a1b2c3-0000-4000-8000-0123456789ab\n")
+        self.run_verb("cdi", "refresh")
+        self.assertEqual(self.devices()["emuv1"], {
+            "env": ["EMUV_INSTANCE=1"],
+            "deviceNodes": [{"path": "/dev/emuv1", "permissions": "rw"}]})
 
     def test_tiers_that_cannot_be_are_left_out_and_told(self):
         self.tiers("emuv1", "lender=1GiB")

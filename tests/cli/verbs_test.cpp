@@ -597,6 +597,26 @@ TEST_F(verbs, profiles_have_tiers)
         HasSubstr("--tier: 'peer:1=4G' is no tier"));
 }
 
+TEST_F(verbs, apply_gives_a_profile_s_tiers_anew_once_their_lender_is_another)
+{
+    const std::string plain = "gpu_model=4070\nphysical_vram_gb=1\n"
+                              "virtual_vram_gb=2\n";
+    const auto file = profiles("[a]\n" + plain + "tier=emuv1=4G\n[b]\n" +
+                               plain + "instance_id=1\n");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    const auto tiers = [&] {
+        return run("list --raw --noheadings -o tier").out;
+    };
+    EXPECT_EQ(tiers(), "emuv1=4GiB\n-\n");
+    EXPECT_EQ(run("apply --config " + file).err, "");
+    run("destroy 1");
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --id 1");
+    EXPECT_EQ(tiers(), "-\n-\n");
+    EXPECT_THAT(run("apply --config " + file).err,
+                HasSubstr("its tiers were none, and are now emuv1=4GiB"));
+    EXPECT_EQ(tiers(), "emuv1=4GiB\n-\n");
+}
+
 TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)
 {
     kernel_.fail(EMUV_IOC_CREATE, ENOMEM);
@@ -951,10 +971,37 @@ TEST_F(verbs, containers_begin_with_the_tiers_that_resize_has_given)
                                  "EMUV_TIER_DEFAULT=peer:1=1073741824"}));
     EXPECT_EQ(run("resize 0 --tier none").err, "");
     EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
-    // The next one with that number has lent nothing.
+    const auto lent =
+        json({"EMUV_INSTANCE=0,1", "EMUV_TIER_DEFAULT=peer:1=1073741824"});
     run("resize 0 --tier emuv1=1G");
+    EXPECT_EQ(variables(), lent);
     run("destroy 1");
     EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+    // The next one with that number has lent nothing.
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+    const auto begin = [&] {
+        return run("run --library " + library.string() +
+                   " --instance 0 --dry-run -- true");
+    };
+    const std::string why =
+        "a tier of emuv0: emuv1: another instance has that number now";
+    EXPECT_EQ(begin().status, 125);
+    EXPECT_THAT(begin().err, HasSubstr(why + "; --tier none"));
+    EXPECT_THAT(run("container-args --library " + library.string() + " 0").err,
+                HasSubstr(why + "; its containers begin without tiers"));
+    EXPECT_THAT(run("export").out, Not(HasSubstr("tier=")));
+    // By whoever made and destroyed it.
+    emuv::control(kernel_.dev(), kernel_).destroy(1);
+    run("resize 0 --tier emuv1=1G");
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(variables(), lent) << "an instance need not exist before";
+    emuv::control(kernel_.dev(), kernel_).destroy(1);
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(variables(), json({"EMUV_INSTANCE=0"}));
+    run("resize 0 --tier emuv1=1G");
+    EXPECT_EQ(variables(), lent) << "it lends from now on";
+    EXPECT_EQ(begin().status, 0);
 }
 
 TEST_F(verbs, what_create_cannot_take_back_is_reached_by_nobody_else_s_name)

@@ -979,7 +979,8 @@ TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
     EXPECT_EQ(lent_to(""),
               "emuV: the tier on card 1 of the instance is not used: " +
                   closed + "0\n");
-    EXPECT_EQ(lent_to("none"), "0\n");
+    EXPECT_EQ(lent_to("none"),
+              "emuV: card 1 has no instance of its own: " + closed + "0\n");
     EXPECT_EQ(lent_to("peer:1=8M"),
               "emuV: " + closed + std::to_string(CUDA_ERROR_OPERATING_SYSTEM) +
                   "\n");

@@ -270,6 +270,20 @@ class WhyTest(unittest.TestCase):
                 self.assertIn("emuV: the tier on card 1 of the instance is not used: " + why,
                               self.end(process))
 
+    def test_tiers_by_default_are_judged_anew_where_one_is_left_out(self):
+        # Its card is the program's own from there on, and reaches no other.
+        process = self.start(HOLDS, EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M",
+                             EMUV_SIM_DEVICES="3", EMUV_SIM_APART="1",
+                             EMUV_TIER_DEFAULT="peer:1=12M,peer:2=12M")
+        self.assertEqual([each["tier"] for each in self.both(process)[0]["tiers"]],
+                         ["vram", "ram"])
+        said = self.end(process)
+        for card in (1, 2):
+            self.assertEqual(said.count(
+                f"emuV: the tier on card {card} of the instance is not used: this "
+                "program's card does not reach that card's memory"), 1, said)
+        self.assertNotIn("EMUV_TIER", said)
+
     def both(self, process):
         """The figures of its devices, once there are both."""
         [one] = json.loads(self.why("--json", process.pid))["processes"]

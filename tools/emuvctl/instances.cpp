@@ -402,8 +402,9 @@ creation::~creation()
 void creation::commit() noexcept
 {
     made_.clear();
-    follow_cdi_devices(names_lock(env_, names_lock::folder::make),
-                       gone_devices::keep_harmless, env_);
+    const names_lock lock(env_, names_lock::folder::make);
+    note_lenders(lock, env_);
+    follow_cdi_devices(lock, gone_devices::keep_harmless, env_);
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,

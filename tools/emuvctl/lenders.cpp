@@ -20,11 +20,15 @@ namespace emuvctl {
 namespace {
 
 // The instance that lends, for a tier of another.
-int lender_of(const emuv::tier &tier, int borrower, const environment &env)
+int lender_of(const given_tier &given, int borrower, const environment &env)
 {
     int lender = -1;
     try {
-        lender = parse_instances(std::span(&tier.instance, 1), env).front();
+        lender =
+            parse_instances(std::span(&given.tier.instance, 1), env).front();
+        if (!given.holds)
+            throw failure(emuv::instance_name(lender) +
+                          ": another instance has that number now");
         if (!env.sysfs().instance(lender))
             throw failure(emuv::instance_name(lender) + ": no such instance");
     } catch (const std::exception &problem) {
@@ -34,7 +38,7 @@ int lender_of(const emuv::tier &tier, int borrower, const environment &env)
     return lender;
 }
 
-void add_tiers(program_instances &to, const std::vector<emuv::tier> &tiers,
+void add_tiers(program_instances &to, const std::vector<given_tier> &tiers,
                const environment &env)
 {
     const int first = to.ids.front();
@@ -51,8 +55,8 @@ void add_tiers(program_instances &to, const std::vector<emuv::tier> &tiers,
         if (at == to.ids.end())
             at = to.ids.insert(at, lender);
         to.tier += fmt::format("{}peer:{}={}", to.tier.empty() ? "" : ",",
-                               at - to.ids.begin(), each.bytes);
-        to.lent += each.bytes;
+                               at - to.ids.begin(), each.tier.bytes);
+        to.lent += each.tier.bytes;
     }
 }
 
@@ -74,7 +78,7 @@ program_instances with_tiers(std::vector<int> ids, const environment &env)
     all.ids = std::move(ids);
     const int first = all.ids.front();
     if (const auto info = env.sysfs().instance(first))
-        add_tiers(all, tiers_of_instance(info->uuid, env), env);
+        add_tiers(all, given_tiers(info->uuid, env), env);
     return all;
 }
 

@@ -185,6 +185,9 @@ TEST(Settings, AnInstanceThatLendsByDefaultAloneCanBeLeftOut)
     EXPECT_EQ(asked.instances, std::vector{3});
     asked = with("peer:2=1G");
     EXPECT_FALSE(asked.leave_out_lender(2)) << "the user wants it";
+    EXPECT_FALSE(asked.leave_out_lender(1)) << "the user wants one behind it";
+    EXPECT_EQ(asked.instances, (std::vector{3, 1, 7}));
+    EXPECT_EQ(asked.tiers.size(), 1U);
     asked = read({{"EMUV_INSTANCE", "3,1"}, {"EMUV_TIER", "peer:1=1G"}});
     EXPECT_FALSE(asked.leave_out_lender(1));
     asked = read({{"EMUV_INSTANCE", "3,1"}});

@@ -234,6 +234,7 @@ CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev,
         return CUDA_ERROR_INVALID_VALUE;
     if (!the().device_at(dev) || !the().device_at(peerDev))
         return CUDA_ERROR_INVALID_DEVICE;
-    *canAccessPeer = dev != peerDev;
+    *canAccessPeer =
+        dev != peerDev && dev != the().apart && peerDev != the().apart;
     return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
  *   EMUV_SIM_VRAM       VRAM of each device: bytes, or with K, M, G (256M)
  *   EMUV_SIM_DEVICES    number of devices, 1 to 16 (1)
  *   EMUV_SIM_HOST_NUMA  0: no memory on HOST_NUMA locations, as before CUDA 12
+ *   EMUV_SIM_APART      number of a device that reaches no other, and none it
  *   EMUV_SIM_CONTEXT    VRAM that each context takes for itself (0)
  *   EMUV_SIM_LAG        microseconds that work on a stream begins late at most,
  *                       at random: exposes code that did not wait for it (0)

@@ -85,6 +85,7 @@ CUresult state::initialise()
         frame_bytes;
     const std::size_t count = size_from("EMUV_SIM_DEVICES", 1);
     host_numa = size_from("EMUV_SIM_HOST_NUMA", 1) != 0;
+    apart = static_cast<int>(size_from("EMUV_SIM_APART", 16));
     context_frames =
         round_up(size_from("EMUV_SIM_CONTEXT", 0), frame_bytes) / frame_bytes;
     lag = std::chrono::microseconds(size_from("EMUV_SIM_LAG", 0));

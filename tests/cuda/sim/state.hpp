@@ -62,6 +62,7 @@ struct state
 
     bool initialised = false;
     bool host_numa = true;
+    int apart = 16; // device that neither reaches another nor is reached
     std::size_t context_frames = 0; // that each takes for itself
     std::chrono::microseconds lag{0};
     std::uint64_t last_id = 0;

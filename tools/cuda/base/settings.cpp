@@ -237,14 +237,16 @@ bool settings::leave_out_lender(int device)
     const auto is_of = [device](const tier &each) {
         return each.device == device;
     };
+    const auto goes = [device](const tier &each) {
+        return each.device >= device;
+    };
     if (device < 1 || static_cast<std::size_t>(device) >= instances.size() ||
         std::none_of(default_tiers.begin(), default_tiers.end(), is_of) ||
         (tiers_by == said_by::user &&
-         std::any_of(tiers.begin(), tiers.end(), is_of)))
+         std::any_of(tiers.begin(), tiers.end(), goes)))
         return false;
     instances.resize(static_cast<std::size_t>(device));
-    std::erase_if(tiers,
-                  [device](const tier &each) { return each.device >= device; });
+    std::erase_if(tiers, goes);
     return true;
 }
 

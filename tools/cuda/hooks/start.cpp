@@ -184,13 +184,15 @@ bool make_ledgers(settings &asked, const driver &calls, int devices,
             continue;
         }
         delete instance;
-        const bool lends_by_default = !asked.tiers.empty();
+        const std::size_t tiers = asked.tiers.size();
         if (!asked.leave_out_lender(static_cast<int>(i))) {
             say("%s", why);
             return false;
         }
-        if (lends_by_default)
+        if (asked.tiers.size() < tiers)
             say("the tier on card %zu of the instance is not used: %s", i, why);
+        else
+            say("card %zu has no instance of its own: %s", i, why);
     }
     if (!ledgers.empty())
         return true;
@@ -262,17 +264,23 @@ void drop_unused_defaults(settings &asked, const driver &calls, int devices)
     const std::size_t ledgers = asked.instances.empty()
                                     ? static_cast<std::size_t>(devices)
                                     : asked.instances.size();
-    const settings all = asked;
     const bool numa = has_host_numa(calls);
-    std::erase_if(asked.tiers, [&](const tier &each) {
-        const char *const why =
-            !numa ? "this card or driver has no HOST_NUMA memory"
-                  : why_unused(each, all, calls, devices, ledgers);
-        if (why != nullptr)
-            say("the tier on card %d of the instance is not used: %s",
-                each.device, why);
-        return why != nullptr;
-    });
+    // Without one of them more cards are the program's own, and those may not
+    // reach the others.
+    std::size_t before = 0;
+    do {
+        before = asked.tiers.size();
+        const settings all = asked;
+        std::erase_if(asked.tiers, [&](const tier &each) {
+            const char *const why =
+                !numa ? "this card or driver has no HOST_NUMA memory"
+                      : why_unused(each, all, calls, devices, ledgers);
+            if (why != nullptr)
+                say("the tier on card %d of the instance is not used: %s",
+                    each.device, why);
+            return why != nullptr;
+        });
+    } while (asked.tiers.size() < before);
 }
 
 // Has the program's own devices use the VRAM of others.
