@@ -52,6 +52,27 @@ private:
     std::size_t free_;
 };
 
+// Works of four kinds, each of which uses one of 64 pieces of memory.
+void use_at_random(reuse &past, int works)
+{
+    std::array<reuse::memory, 64> all;
+    std::uint64_t random = 1;
+    for (int i = 0; i < works; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        past.begin(random >> 62);
+        past.use(all[random >> 40 & 63], 1);
+    }
+}
+
+// One work uses all of them.
+template <std::size_t count>
+void use_together(reuse &past, std::array<reuse::memory, count> &units)
+{
+    past.begin(1);
+    for (reuse::memory &each : units)
+        past.use(each, 1);
+}
+
 TEST(Reuse, NothingIsForetoldOfMemoryThatNothingUsed)
 {
     reuse past;
@@ -147,13 +168,7 @@ TEST(Reuse, WhatIsLateIsExpectedForAMomentAndThenNoMore)
 TEST(Reuse, TellsNothingWhereUsesComeAtRandom)
 {
     reuse past;
-    std::array<reuse::memory, 64> all;
-    std::uint64_t random = 1;
-    for (int i = 0; i < 20000; i++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        past.begin(random >> 62);
-        past.use(all[random >> 40 & 63], 1);
-    }
+    use_at_random(past, 20000);
     EXPECT_FALSE(past.tells());
 }
 
@@ -163,13 +178,7 @@ TEST(Reuse, TellsAgainOnceTheProgramDoesSomethingElse)
     for (int i = 0; i < 20; i++)
         program.round();
     ASSERT_TRUE(program.past.tells());
-    std::array<reuse::memory, 64> all;
-    std::uint64_t random = 1;
-    for (int i = 0; i < 2000; i++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        program.past.begin(random >> 62);
-        program.past.use(all[random >> 40 & 63], 1);
-    }
+    use_at_random(program.past, 2000);
     EXPECT_FALSE(program.past.tells());
     for (int i = 0; i < 100; i++)
         program.round();
@@ -181,9 +190,7 @@ TEST(Reuse, UnitsThatAreUsedTogetherAreForetoldAlike)
     reuse past;
     std::array<reuse::memory, 8> units;
     for (int i = 0; i < 100; i++) {
-        past.begin(1);
-        for (reuse::memory &each : units)
-            past.use(each, 1);
+        use_together(past, units);
         past.begin(2);
     }
     for (const reuse::memory &each : units)
@@ -196,9 +203,7 @@ TEST(Reuse, EachSliceThatAnotherWorkUsesCounts)
     reuse past;
     std::array<reuse::memory, 10> slices;
     for (int i = 0; i < 100; i++) {
-        past.begin(1);
-        for (reuse::memory &each : slices)
-            past.use(each, 1);
+        use_together(past, slices);
         for (std::uint64_t j = 0; j < slices.size(); j++) {
             past.begin(10 + j);
             past.use(slices[j], 1);
@@ -207,9 +212,7 @@ TEST(Reuse, EachSliceThatAnotherWorkUsesCounts)
             past.begin(30);
     }
     // Their distances differ, and one context cannot foretell them all.
-    past.begin(1);
-    for (reuse::memory &each : slices)
-        past.use(each, 1);
+    use_together(past, slices);
     EXPECT_FALSE(past.tells());
 }
 

@@ -2,6 +2,8 @@
 // When memory is used again, foretold by the work that used it last.
 #include "policy/reuse.hpp"
 
+#include "policy/mix.hpp"
+
 namespace emuv::cuda {
 
 namespace {
@@ -17,13 +19,6 @@ std::uint64_t power(std::uint64_t base, std::uint32_t exponent)
     for (std::uint32_t i = 0; i < exponent; i++)
         out *= base;
     return out;
-}
-
-std::uint32_t mixed(std::uint64_t value)
-{
-    value ^= value >> 32;
-    value *= 0xd6e8feb86659fd93u;
-    return static_cast<std::uint32_t>(value >> 32);
 }
 
 } // namespace
@@ -74,7 +69,8 @@ void reuse::foretell(std::uint32_t which)
     which_ = which;
     told_ = {works_, never, {}};
     for (std::size_t i = lengths.size(); i-- > 0;) {
-        told_.contexts[i] = mixed(hashes_[i] + which);
+        told_.contexts[i] =
+            static_cast<std::uint32_t>(mix(hashes_[i] + which) >> 32);
         const entry &known = at(i, told_.contexts[i]);
         if (told_.due == never && known.tag == told_.contexts[i] &&
             known.trust >= enough_trust)

@@ -50,9 +50,6 @@ public:
     /// True if most of what was foretold of late has come true.
     bool tells() const;
 
-    /// Works that named memory.
-    std::uint64_t works() const { return works_; }
-
 private:
     // A distance, and how often it was right of late.
     struct entry
@@ -78,7 +75,7 @@ private:
     void learn(const memory &of);
     void foretell(std::uint32_t which);
 
-    std::uint64_t works_ = 0;
+    std::uint64_t works_ = 0; // that named memory
     std::uint32_t doubt_ = max_doubt;
     std::array<std::uint64_t, lengths.back()> kinds_{}; // of the last works
     std::array<std::uint64_t, lengths.size()> hashes_{};

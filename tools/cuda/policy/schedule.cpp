@@ -2,22 +2,12 @@
 // A program's next touches, predicted from its past.
 #include "policy/schedule.hpp"
 
+#include "policy/mix.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace emuv::cuda {
-
-namespace {
-
-std::uint64_t mix(std::uint64_t value)
-{
-    value ^= value >> 32;
-    value *= 0xd6e8feb86659fd93u;
-    value ^= value >> 32;
-    return value;
-}
-
-} // namespace
 
 bool same_kind_of_round(std::uint64_t steps, std::uint64_t other)
 {
