@@ -352,6 +352,24 @@ protected:
         return error_of(ioctl(on.get(), request, &argument));
     }
 
+    /// Sweeps ALLOC of two chunks, untouched and populated.
+    void sweep_alloc()
+    {
+        for (const unsigned flags : {0U, EMUV_ALLOC_POPULATE}) {
+            auto argument = fresh<emuv_alloc>();
+            sweep(
+                {.call =
+                     [&] {
+                         argument = fresh<emuv_alloc>();
+                         argument.flags = flags;
+                         argument.bytes = 2 * chunk;
+                         return ask(client, EMUV_IOC_ALLOC, argument);
+                     },
+                 .undo =
+                     [&] { ASSERT_EQ(release(client, argument.offset), 0); }});
+        }
+    }
+
     static constexpr u64 region_bytes = 4 * chunk;
     injector inject;
     int id = -1;
@@ -763,18 +781,7 @@ TEST_F(failure, InReportLeavesTheCountersAsTheyWere)
 
 TEST_F(failure, InAllocLeavesNoRegion)
 {
-    for (const unsigned flags : {0U, EMUV_ALLOC_POPULATE}) {
-        auto argument = fresh<emuv_alloc>();
-        sweep(
-            {.call =
-                 [&] {
-                     argument = fresh<emuv_alloc>();
-                     argument.flags = flags;
-                     argument.bytes = 2 * chunk;
-                     return ask(client, EMUV_IOC_ALLOC, argument);
-                 },
-             .undo = [&] { ASSERT_EQ(release(client, argument.offset), 0); }});
-    }
+    sweep_alloc();
 }
 
 TEST_F(failure, InFreeLeavesTheRegionWholeOrGone)
@@ -1012,18 +1019,7 @@ TEST_P(failing_kind, AllocLeavesNoRegionAndOthersBytes)
 {
     const mapping map(client.get(), got.bytes, got.offset);
     fill_pattern(map.data(), map.size(), 1);
-    for (const unsigned flags : {0U, EMUV_ALLOC_POPULATE}) {
-        auto argument = fresh<emuv_alloc>();
-        sweep(
-            {.call =
-                 [&] {
-                     argument = fresh<emuv_alloc>();
-                     argument.flags = flags;
-                     argument.bytes = 2 * chunk;
-                     return ask(client, EMUV_IOC_ALLOC, argument);
-                 },
-             .undo = [&] { ASSERT_EQ(release(client, argument.offset), 0); }});
-    }
+    sweep_alloc();
     EXPECT_FALSE(first_pattern_error(map.data(), map.size(), 1));
 }
 
