@@ -34,6 +34,7 @@ EXAMPLES = {
     "EMUV_RECLAIM": (None, "1", LIMIT),
     "EMUV_MOVE": ("check", "check", LIMIT),
     "EMUV_AWAY": ("unmapped", "unmapped", LIMIT),
+    "EMUV_CACHED": ("used", "used", LIMIT),
     "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", LIMIT),
     "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", LIMIT),
     "EMUV_STATS": ("FOLDER/stats", "FOLDER/stats", LIMIT),

@@ -1227,6 +1227,85 @@ TEST_F(Mover, UntrustedWorkThatTheDeviceHasNotComeToStopsNothing)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+// A driver that counts who reads the memory behind one handle, by copies and
+// digests, until it is another unit's.
+struct watched_memory
+{
+    static inline FakeDriver *card;
+    static inline std::atomic<CUmemGenericAllocationHandle> handle;
+    static inline std::atomic<unsigned> reads;
+
+    static void install(FakeDriver &on)
+    {
+        card = &on;
+        handle = 0;
+        reads = 0;
+        on.calls.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from,
+                                    std::size_t, CUstream) {
+            read(from);
+            if (is_there(to))
+                handle = 0;
+            return CUDA_SUCCESS;
+        };
+        on.calls.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned,
+                                     unsigned, unsigned, unsigned, unsigned,
+                                     CUstream, void **given, void **) {
+            read(*static_cast<CUdeviceptr *>(given[0]));
+            return CUDA_SUCCESS;
+        };
+    }
+    static bool is_there(CUdeviceptr at)
+    {
+        const std::lock_guard guard(card->lock);
+        const auto found = card->mapped.find(at);
+        return found != card->mapped.end() && found->second == handle;
+    }
+    static void read(CUdeviceptr at) { reads += is_there(at) ? 1 : 0; }
+};
+
+// It may take the address of memory from other memory, where the program has
+// freed that since.
+TEST_F(Mover, WhatIsFreedWhileUntrustedWorkWaitsIsKept)
+{
+    has_barriers_ = true;
+    unmaps_ = true;
+    watched_memory::install(card_);
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    {
+        const std::lock_guard guard(words_in_streams::lock);
+        words_in_streams::comes_there = false;
+    }
+    EXPECT_TRUE(run_until(0, [&] {
+        launch_untrusted(*moves_, [] {});
+        return words_in_streams::waiting() > 0;
+    }));
+    // It has lain in VRAM for a round: its arrival is over.
+    EXPECT_TRUE(run_until(0, [&] {
+        launch(9, 10);
+        const auto before = watched_memory::handle.load();
+        const std::lock_guard guard(card_.lock);
+        const auto found = card_.mapped.find(units_[9]);
+        if (found == card_.mapped.end() || card_.handles[found->second].host)
+            return false;
+        watched_memory::handle = found->second;
+        return before == found->second;
+    }));
+    watched_memory::reads = 0;
+    moves_->vacate(units_[9]);
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return !is_in_vram(9); },
+        [this] {
+            for (std::size_t i = 0; i < units_.size(); i++)
+                if (i != 9)
+                    use(i, i + 1);
+        }));
+    EXPECT_GT(watched_memory::reads, 0U);
+    EXPECT_GT(words_in_streams::waiting(), 0U);
+    moves_->stop(nullptr);
+    EXPECT_EQ(words_in_streams::waiting(), 0U);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Mover, WithoutBarriersTheProgramWaitsUntilTheDeviceIsAtUntrustedWork)
 {
     static std::atomic<bool> busy;

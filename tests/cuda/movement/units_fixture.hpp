@@ -42,7 +42,8 @@ protected:
             mover::options{.calls = card_.calls,
                            .shares = *shares_,
                            .record = record_,
-                           .tell = [](const char *why) { FAIL() << why; }});
+                           .tell = [](const char *why) { FAIL() << why; },
+                           .unmaps = unmaps_});
     }
 
     void TearDown() override
@@ -66,6 +67,7 @@ protected:
             [] { return CUDA_SUCCESS; });
     }
 
+    bool unmaps_ = false; ///< set before SetUp()
     FakeDriver card_;
     emuv::cuda::trace record_;
     emuv::cuda::ledger_file rows_;

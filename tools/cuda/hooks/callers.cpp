@@ -3,6 +3,7 @@
 #include "hooks/callers.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -22,6 +23,12 @@ struct bounds
 {
     std::uintptr_t first = UINTPTR_MAX;
     std::uintptr_t end = 0;
+
+    bool has(const void *address) const
+    {
+        const auto at = reinterpret_cast<std::uintptr_t>(address);
+        return at >= first && at < end;
+    }
 };
 
 bool is_in(const dl_phdr_info &library, std::uintptr_t at)
@@ -110,10 +117,24 @@ bool is_caching_allocator()
         return false;
     void *frames[max_frames];
     const int count = backtrace(frames, max_frames);
-    return std::any_of(frames, frames + count, [&](const void *frame) {
-        const auto at = reinterpret_cast<std::uintptr_t>(frame);
-        return at >= allocator.first && at < allocator.end;
-    });
+    return std::any_of(frames, frames + count,
+                       [&](const void *frame) { return allocator.has(frame); });
+}
+
+bool is_in_caching_allocator(const void *at)
+{
+    // Nobody unloads it. Its end is written first, and read last.
+    static constinit std::atomic<std::uintptr_t> first{0};
+    static constinit std::atomic<std::uintptr_t> end{0};
+    bounds allocator{first.load(), end.load()};
+    if (allocator.first == 0) {
+        allocator = {};
+        if (dl_iterate_phdr(find_allocator, &allocator) == 0)
+            return false;
+        end.store(allocator.end);
+        first.store(allocator.first);
+    }
+    return allocator.has(at);
 }
 
 } // namespace emuv::cuda

@@ -12,6 +12,10 @@ void prepare_callers();
 /// that is held while libraries start.
 bool is_caching_allocator();
 
+/// True if an address in code is that allocator's. Once it has been found, that
+/// costs two comparisons.
+bool is_in_caching_allocator(const void *at);
+
 /// Libraries of the driver's have the device work on a program's memory by
 /// functions that they do not export: ray tracing (OptiX), NVENC, optical flow.
 /// @param at  an address in code

@@ -99,7 +99,7 @@ void block::revive(const segment &those)
     }
 }
 
-std::size_t block::vacate(const lot &freed)
+std::size_t block::vacate(const lot &freed, bool read)
 {
     std::size_t units = 0;
     const segment those = units_of(freed);
@@ -108,9 +108,11 @@ std::size_t block::vacate(const lot &freed)
         if (--each.lots > 0)
             continue;
         units++;
-        each.blank = true;
         renewed -= each.renewed ? 1 : 0;
         each.renewed = false;
+        if (read)
+            continue;
+        each.blank = true;
         each.room_is_known = false;
     }
     auto at = lots.begin() + (&freed - lots.data());
@@ -153,12 +155,24 @@ std::size_t block::occupy(std::uint64_t begin, std::uint64_t end,
         // A unit on its way out would leave without its contents, which count
         // from here on.
         each.cancel = each.cancel || each.where == place::evicting;
-        each.blank = each.away;
+        each.blank = each.blank && each.away; // see vacate()
         each.made = false;
         each.gets_dirty = true;
         renewed += each.renewed ? 0 : 1;
         each.renewed = true;
     }
+    return units;
+}
+
+std::size_t block::unite(std::uint64_t identity)
+{
+    std::size_t units = 0;
+    for (std::size_t i = 0; i < lots.size(); i++)
+        if (lots[i].vacant)
+            units += occupy(lots[i].begin, lots[i].end, identity);
+    lots.assign(1, {0, lots.back().end, identity, false});
+    for (slot &each : slots)
+        each.lots = 1;
     return units;
 }
 

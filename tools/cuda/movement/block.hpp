@@ -151,6 +151,14 @@ struct lot
     bool vacant = false;        ///< freed, to be allocated again
 };
 
+/// The authority on how a block is divided into lots.
+enum class division : std::uint8_t
+{
+    by_us,
+    by_program, ///< by its own allocator: see mover::hand_out()
+    by_nobody,  ///< it did, and its word counts no more
+};
+
 /// Memory made as one: an allocation, or several by turns. A mover's lock
 /// guards it.
 struct block : counted
@@ -183,6 +191,7 @@ struct block : counted
     bool fixed = false;
     bool in_table = false; ///< see gate::note_in_table()
     bool dead = false;     ///< units may be: see discard()
+    division divided = division::by_us;
 
     void add(const slot &one);
     /// Sets the place of one of its units.
@@ -209,10 +218,11 @@ struct block : counted
     }
     /// True if an address lies in an allocation, or is the end of one. Others
     /// lie between two, or in one that is freed.
+    /// All of what the program divides is its own memory.
     bool is_in_use(CUdeviceptr address) const
     {
         const lot &one = lot_at(address);
-        return !is_divided() ||
+        return !is_divided() || divided == division::by_program ||
                (!one.vacant && address - base + guard_bytes <= one.end);
     }
     /// The units in which it has bytes.
@@ -256,14 +266,19 @@ struct block : counted
     /// An allocation is freed. Nobody needs its contents any more, and nobody
     /// writes to it before occupy(). Those beside it that are vacant, too,
     /// become one with it.
-    /// @return units of which nothing is needed from here on
-    std::size_t vacate(const lot &freed);
+    /// @param read  work that has not begun may read it, without being given
+    ///   its address
+    /// @return units that are vacant from here on
+    std::size_t vacate(const lot &freed, bool read = false);
     /// A part of a vacant allocation is allocated again. From here on the
     /// program may write to its units that are mapped. A unit that is away
     /// holds nothing until it is mapped.
     /// @return units of which nothing was needed
     std::size_t occupy(std::uint64_t begin, std::uint64_t end,
                        std::uint64_t identity);
+    /// All of it becomes one allocation again, whose contents count.
+    /// @return units of which nothing was needed
+    std::size_t unite(std::uint64_t identity);
     /// One of its units is mapped again.
     void has_been_mapped(slot &one) { one.blank = one.blank && one.lots == 0; }
     /// Work is given an address in the block, or the address of its end. From

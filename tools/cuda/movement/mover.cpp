@@ -95,6 +95,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
     if (!gone)
         return false;
     std::erase(large_, gone);
+    std::erase_if(taken_back_,
+                  [&](const taken_back &each) { return &*each.of == &*gone; });
     gate_.forget(*gone);
     for (const slot &each : gone->slots)
         vacant_ -= each.lots == 0 ? 1 : 0;
@@ -138,13 +140,19 @@ void mover::vacate(CUdeviceptr at)
     block *const of = blocks_.around(at);
     if (of == nullptr)
         return;
-    lot &freed = of->lot_at(at);
-    if (freed.vacant)
-        return;
-    const segment those = of->units_of(freed);
+    if (of->divided == division::by_program)
+        unite(*of);
+    if (lot &freed = of->lot_at(at); !freed.vacant)
+        vacate(*of, freed);
+}
+
+void mover::vacate(block &of, lot &freed)
+{
+    const segment those = of.units_of(freed);
     freed.identity = ++last_identity_;
-    vacant_ += of->vacate(freed);
-    forget_advice(*of, those);
+    // Work that waits at a barrier has not said what it reads.
+    vacant_ += of.vacate(freed, !gated_.empty());
+    forget_advice(of, those);
     version_++;
 }
 

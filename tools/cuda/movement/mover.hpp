@@ -82,6 +82,8 @@
 #include <utility>
 #include <vector>
 
+#include <pthread.h>
+
 namespace emuv::cuda {
 
 /// One device's movement. It owns the units of the blocks given to it, until
@@ -161,6 +163,21 @@ public:
     void vacate(CUdeviceptr at);
     /// Memory that was vacated is allocated again: @p bytes from @p at on.
     void occupy(CUdeviceptr at, std::uint64_t bytes);
+
+    /// The program's own allocator has made an allocation, and hands out a part
+    /// of it: @p bytes from @p at on, of undefined contents. From the first
+    /// such part on, all else of that allocation is free. Nothing happens where
+    /// that cannot be: in small blocks, in memory that is allocated in stream
+    /// order, and where the allocator has contradicted itself before. Its word
+    /// about an allocation ends for good in a capture, and once work is given
+    /// an address in a free part. From then on all contents count.
+    void hand_out(CUdeviceptr at, std::uint64_t bytes);
+    /// It has taken back a part that it had handed out, in the order of the
+    /// program's work so far. Nobody needs the contents any more, once the
+    /// calling thread begins other work, or some of it is handed out again in
+    /// another way. The same part may be handed out again before, and its
+    /// contents then count.
+    void take_back(CUdeviceptr at, std::uint64_t bytes);
 
     /// Fixes the block around an address: it stays as it is from now on.
     void fix(CUdeviceptr address);
@@ -386,6 +403,15 @@ private:
         std::uint64_t since;  // when either grew
     };
 
+    // See take_back(). It is not vacant yet.
+    struct taken_back
+    {
+        block_ref of;
+        std::uint64_t begin; // offsets into the block
+        std::uint64_t end;
+        pthread_t by;
+    };
+
     // A unit in VRAM and one in system RAM that change places.
     struct exchange
     {
@@ -425,6 +451,14 @@ private:
     void note_emptiness();
     flights &in_flight();
     void ended(flight &which, bool seen);
+    void vacate(block &of, lot &freed);
+    block *divided_around(CUdeviceptr at, std::uint64_t bytes);
+    template <typename Which>
+    void settle_taken_back_if(Which which);
+    void settle_taken_back();
+    void unite(block &of);
+    bool reaches_memory_in(block &of, CUdeviceptr address,
+                           const work &announced);
     std::vector<touched> follow(work &announced, std::uint64_t &what);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     void foretell(std::uint64_t kind, const std::vector<touched> &all);
@@ -614,6 +648,7 @@ private:
     // blocks that launches await.
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
+    std::vector<taken_back> taken_back_;
     // Filled in by the mover's thread, and read by it without the lock.
     view seen_;
     std::vector<std::pair<block *, std::size_t>> seen_units_; // of the view

@@ -61,6 +61,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
                 give_up(unreadable_why);
         }
         meant.each([&](block &of) {
+            if (!reaches_memory_in(of, address, announced))
+                return;
             of.give(address);
             touched reached(of, address);
             // Nothing worth moving begins at an address that 16 does not
@@ -574,6 +576,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     std::unique_lock<std::mutex> lock;
     if (!enter_in_turn(lock, stream, current))
         return let_pass();
+    settle_taken_back();
     if (!gave_up_ && !stopping_ && !relies_on_blocks(announced)) {
         lock.unlock();
         ask_about_bases(announced);
