@@ -445,6 +445,23 @@ int come_and_go(board &shared, u64 seed)
     return 0;
 }
 
+/// Has the host's OOM killer choose a process before others, or leave it alone:
+/// -1000.
+void choose_before_others(int score)
+{
+    write_text("/proc/self/oom_score_adj", std::to_string(score));
+}
+
+/// A process that the OOM killer takes before any that is not of this test.
+template <typename Run>
+pid_t start(Run run)
+{
+    return spawn([&] {
+        choose_before_others(500);
+        return run();
+    });
+}
+
 class load : public driver_test
 {
 protected:
@@ -497,9 +514,11 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
     ASSERT_TRUE(narrow.limit(count * 4 * mib + 32 * mib));
     ASSERT_TRUE(fatal.limit(32 * mib));
 
+    // Once it has killed the greedy process, it may take a second one.
+    choose_before_others(-1000);
     const auto start_worker = [&](std::size_t which) {
         const u64 its_seed = random();
-        return spawn([&, which, its_seed] {
+        return start([&, which, its_seed] {
             if (which % 4 == 0 && !narrow.enter())
                 return 1;
             return worker(shared, id, {take.get(), give.get()}, its_seed).run();
@@ -509,8 +528,8 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
     for (std::size_t i = 0; i < count; i++)
         workers.push_back(start_worker(i));
     const pid_t pressing =
-        spawn([&] { return eat(shared, floor_bytes() + 64 * mib); });
-    const pid_t instances = spawn([&] { return come_and_go(shared, seed); });
+        start([&] { return eat(shared, floor_bytes() + 64 * mib); });
+    const pid_t instances = start([&] { return come_and_go(shared, seed); });
 
     // The test's own processes may also take memory from below the floor.
     const u64 slack = (64 + count * (holds_back_freed() ? 8 : 2)) * mib;
@@ -543,14 +562,14 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
         }
         // The OOM killer of a cgroup, again and again.
         if (doomed == -1)
-            doomed = spawn([&] { return fatal.enter() ? eat(shared, 0) : 1; });
+            doomed = start([&] { return fatal.enter() ? eat(shared, 0) : 1; });
         else if (waitpid(doomed, nullptr, WNOHANG) == doomed)
             doomed = -1;
         // The host's OOM killer: a process takes all memory, whatever the
         // floor.
         if (thirsty == -1 && std::chrono::steady_clock::now() > next_drought) {
             thirsty = spawn([&] {
-                write_text("/proc/self/oom_score_adj", "1000");
+                choose_before_others(1000);
                 return eat(shared, 0);
             });
             parched = true;
@@ -585,6 +604,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
             waitpid(one, &status, 0);
             EXPECT_TRUE(ended_well(status)) << status;
         }
+    choose_before_others(0);
     EXPECT_FALSE(shared.failed) << shared.what;
     const u64 oom_kills = fatal.event("oom_kill") + narrow.event("oom_kill");
     std::printf(
