@@ -17,15 +17,17 @@ __attribute__((visibility("default"))) void
 reportMemoryUsageToProfiler(void *, std::int64_t bytes, std::size_t allocated,
                             std::size_t reserved, Device device)
 {
-    if (device.type == 1 && device.index == 3 && allocated == 5 &&
+    if (device.type == 1 && device.index == 0 && allocated == 5 &&
         reserved == 7)
         heard += bytes;
 }
 
 __attribute__((visibility("default"))) void
-reportMemoryUsageToProfiler(void *, std::int64_t bytes, Device device)
+reportMemoryUsageToProfiler(void *, std::int64_t bytes, std::int64_t allocated,
+                            std::int64_t reserved, Device device)
 {
-    if (device.type == 1 && device.index == 3)
+    if (device.type == 1 && device.index == 0 && allocated == 5 &&
+        reserved == 7)
         heard += bytes;
 }
 

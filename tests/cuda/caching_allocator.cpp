@@ -16,7 +16,8 @@ struct Device
 extern std::int64_t heard;
 void reportMemoryUsageToProfiler(void *, std::int64_t, std::size_t, std::size_t,
                                  Device);
-void reportMemoryUsageToProfiler(void *, std::int64_t, Device);
+void reportMemoryUsageToProfiler(void *, std::int64_t, std::int64_t,
+                                 std::int64_t, Device);
 
 } // namespace c10
 
@@ -32,15 +33,17 @@ ask(unsigned long long *pointer, std::size_t bytes)
     return result;
 }
 
-/// Reports a part, as PyTorch does from 1.13 on, or as earlier ones.
+/// Reports a part, as PyTorch does from 2.0 on, or as earlier ones.
 /// @return the bytes that were reported so far, by those who listen
 extern "C" __attribute__((visibility("default"))) std::int64_t
 report(unsigned long long at, std::int64_t bytes, bool earlier)
 {
     void *const pointer = reinterpret_cast<void *>(at);
     if (earlier)
-        c10::reportMemoryUsageToProfiler(pointer, bytes, {1, 3});
+        c10::reportMemoryUsageToProfiler(pointer, bytes, std::int64_t{5},
+                                         std::int64_t{7}, {1, 0});
     else
-        c10::reportMemoryUsageToProfiler(pointer, bytes, 5, 7, {1, 3});
+        c10::reportMemoryUsageToProfiler(pointer, bytes, std::size_t{5},
+                                         std::size_t{7}, {1, 0});
     return c10::heard;
 }

@@ -4,9 +4,13 @@
 // out keep their bytes, whatever becomes of the rest.
 #include "fixture.hpp"
 
+#include <emuv/advice.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <random>
+#include <string>
 
 #include <dlfcn.h>
 
@@ -36,8 +40,12 @@ protected:
         OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         OK(cuda().cuMemAlloc(&sum_, 8));
         segment_bytes = physical() / 2;
-        for (CUdeviceptr &each : segments)
+        for (CUdeviceptr &each : segments) {
             OK(cuda().cuMemAlloc(&each, segment_bytes));
+            // It is the program's own, as it divides it at once.
+            tell(each, segment_bytes);
+            tell(each, -static_cast<std::int64_t>(segment_bytes));
+        }
     }
     void TearDown() override
     {
@@ -51,8 +59,9 @@ protected:
         Cuda::TearDown();
     }
 
-    void tell(CUdeviceptr at, std::int64_t bytes)
+    void tell(CUdeviceptr at, auto signed_bytes)
     {
+        const auto bytes = static_cast<std::int64_t>(signed_bytes);
         heard_ += bytes;
         EXPECT_EQ(report_(at, bytes, ++told_ % 2 == 0), heard_)
             << "whoever listens is told as before";
@@ -71,7 +80,7 @@ protected:
     void hand_out(CUdeviceptr at, std::size_t bytes)
     {
         parts[at].bytes = bytes;
-        tell(at, static_cast<std::int64_t>(bytes));
+        tell(at, bytes);
     }
     void take_back(CUdeviceptr at)
     {
@@ -133,6 +142,34 @@ private:
 
 } // namespace
 
+// The library's own answer, where there is one, shows that it hears of it.
+TEST_F(Suballocations, AreFreedOnceTheyAreTakenBack)
+{
+    const std::string move =
+        std::getenv("EMUV_MOVE") ? std::getenv("EMUV_MOVE") : "0";
+    const char *const cached = std::getenv("EMUV_CACHED");
+    const bool hears =
+        move != "0" && (!cached || std::string(cached) == "free");
+    const CUdeviceptr at = segments[1] + segment_bytes / 2;
+    hand_out(segments[1], segment_bytes / 2);
+    hand_out(at, segment_bytes / 2);
+    ASSERT_NO_FATAL_FAILURE(write(segments[1], 1));
+    ASSERT_NO_FATAL_FAILURE(write(at, 2));
+    std::uint64_t key = 0;
+    const int result = emuv_advice_register(
+        &key, reinterpret_cast<const void *>(at), segment_bytes / 2, 0);
+    if (!emuv_advice_is_there())
+        GTEST_SKIP() << "nobody listens";
+    ASSERT_EQ(result, EMUV_ADVICE_OK);
+    emuv_advice_place place{};
+    EXPECT_EQ(emuv_advice_where(key, &place), EMUV_ADVICE_OK);
+    take_back(at);
+    ASSERT_NO_FATAL_FAILURE(write(segments[1], 3));
+    EXPECT_EQ(emuv_advice_where(key, &place),
+              hears ? EMUV_ADVICE_FREED : EMUV_ADVICE_OK);
+    EXPECT_EQ(emuv_advice_forget(key), EMUV_ADVICE_OK);
+}
+
 TEST_F(Suballocations, KeepTheirBytesWhateverIsTakenBack)
 {
     std::mt19937 random(41 + seed());
@@ -159,7 +196,7 @@ TEST_F(Suballocations, KeepTheirBytesWhateverIsTakenBack)
             take_back(gone);
             // The same again at once: it is as if nothing had been said.
             if (step % 3 == 0) {
-                tell(gone, static_cast<std::int64_t>(was.bytes));
+                tell(gone, was.bytes);
                 parts[gone] = was;
             }
         }

@@ -68,6 +68,28 @@ TEST_F(AdvisedKeys, AKeyOfFreedMemorySaysSo)
     EXPECT_EQ(keys_->forget(key(3)), EMUV_ADVICE_KEY);
 }
 
+TEST_F(AdvisedKeys, MayBeOfAnyPartThatTheProgramsAllocatorHandsOut)
+{
+    CUdeviceptr base = 0;
+    ASSERT_EQ(memory_->allocate(&base, 4 * unit_bytes), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < 4; i++)
+        moves_->hand_out(base + i * unit_bytes, unit_bytes);
+    std::uint64_t kept = 0;
+    std::uint64_t freed = 0;
+    ASSERT_EQ(keys_->add(base + unit_bytes, unit_bytes, 0, freed),
+              EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->add(base + 3 * unit_bytes, unit_bytes, 0, kept),
+              EMUV_ADVICE_OK);
+    moves_->take_back(base + unit_bytes, unit_bytes);
+    launch(0);
+    emuv_advice_place where{};
+    EXPECT_EQ(keys_->where(freed, where), EMUV_ADVICE_FREED);
+    EXPECT_EQ(keys_->where(kept, where), EMUV_ADVICE_OK);
+    EXPECT_EQ(where.bytes[EMUV_TIER_VRAM] + where.bytes[EMUV_TIER_RAM],
+              unit_bytes);
+    ASSERT_EQ(memory_->free(base), CUDA_SUCCESS);
+}
+
 TEST_F(AdvisedKeys, AccessesCountTheBytesByTheirPlace)
 {
     tell(0, hint::access);

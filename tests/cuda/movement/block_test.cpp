@@ -386,4 +386,23 @@ TEST(BlockTest, TheUnitsAroundOneAreThoseOfAllThatShareIt)
     EXPECT_EQ(whole->neighbours_of(2), (segment{0, 4}));
 }
 
+TEST(BlockTest, FreedMemoryThatMayBeReadCountsOnceItIsMapped)
+{
+    const block_ref of = made();
+    slot &one = of->slots[1];
+    of->discard(one);
+    EXPECT_EQ(of->vacate(of->lots.front(), true), 4U);
+    EXPECT_FALSE(of->slots[0].blank);
+    of->has_been_mapped(one);
+    EXPECT_FALSE(one.blank) << "somebody may write there, and another read it";
+    one.blank = true;
+    of->dead = true;
+    of->revive(of->all());
+    EXPECT_FALSE(one.blank);
+    of->occupy(0, of->bytes, 2);
+    of->vacate(of->lots.front());
+    of->has_been_mapped(one);
+    EXPECT_TRUE(one.blank) << "nobody reads it";
+}
+
 } // namespace

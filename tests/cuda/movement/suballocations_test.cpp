@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Allocations that the program's own allocator divides: two of six units each,
-// eight of which fit on the card, against a driver of tables. Copies and
-// kernels are over at once.
+// eight of which fit on the card, against a driver of tables. The first unit of
+// the first one is handed out. Copies and kernels are over at once.
 #include "base/captures.hpp"
 #include "movement/block_maker.hpp"
 #include "movement/units_fixture.hpp"
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -36,6 +37,8 @@ protected:
                       CUDA_SUCCESS);
             for (std::size_t j = 0; j < in_each; j++)
                 units_[i + j] = base + j * unit_bytes;
+            if (i == 0)
+                moves_->hand_out(base, unit_bytes);
         }
     }
     void TearDown() override
@@ -48,7 +51,7 @@ protected:
     // Each unit is a part, and work has used it.
     void hand_all_out()
     {
-        for (std::size_t i = 0; i < units_.size(); i++)
+        for (std::size_t i = 1; i < units_.size(); i++)
             moves_->hand_out(units_[i], unit_bytes);
         for (std::size_t i = 0; i < units_.size(); i++)
             launch(i);
@@ -92,13 +95,30 @@ protected:
 
 TEST_F(Suballocations, AreOneEachOnceTheFirstIsHandedOut)
 {
-    EXPECT_TRUE(are_one(0, 5));
-    moves_->hand_out(units_[0], 2 * unit_bytes);
-    EXPECT_TRUE(are_one(0, 1));
-    EXPECT_FALSE(are_one(1, 2));
-    EXPECT_TRUE(are_one(6, 11)) << "nothing was said of that allocation";
-    moves_->hand_out(units_[2], unit_bytes);
-    EXPECT_FALSE(are_one(2, 3));
+    EXPECT_TRUE(are_one(6, 11));
+    moves_->hand_out(units_[6], 2 * unit_bytes);
+    EXPECT_TRUE(are_one(6, 7));
+    EXPECT_FALSE(are_one(7, 8));
+    moves_->hand_out(units_[8], unit_bytes);
+    EXPECT_FALSE(are_one(8, 9));
+}
+
+// Others may use the rest of what they have handed on to the allocator.
+TEST_F(Suballocations, OfMemoryThatOthersMadeAreNone)
+{
+    std::thread([&] { moves_->hand_out(units_[6], unit_bytes); }).join();
+    EXPECT_TRUE(are_one(6, 11)) << "this thread has made it";
+    CUdeviceptr made[3] = {};
+    for (CUdeviceptr &each : made)
+        ASSERT_EQ(maker_->allocate(&each, 2 * unit_bytes), CUDA_SUCCESS);
+    moves_->hand_out(made[1], unit_bytes);
+    EXPECT_EQ(moves_->identify(made[1]), moves_->identify(made[1] + unit_bytes))
+        << "it is not the last one that was made";
+    moves_->hand_out(made[2] + unit_bytes, unit_bytes);
+    EXPECT_EQ(moves_->identify(made[2]), moves_->identify(made[2] + unit_bytes))
+        << "its begin is somebody else's";
+    for (const CUdeviceptr each : made)
+        EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
 }
 
 TEST_F(Suballocations, ThatAreTakenBackLeaveWithoutACopy)
@@ -140,6 +160,31 @@ TEST_F(Suballocations, AreKeptIfTheyAreHandedOutAgainBeforeOtherWork)
     EXPECT_NE(identity(2), before);
     moves_->hand_out(units_[2], unit_bytes);
     EXPECT_NE(identity(2), before);
+}
+
+// All are taken back and handed out by turns, free ones, too; these are then
+// taken back.
+TEST_F(Suballocations, AreKeptWhereAPoolIsRestored)
+{
+    ASSERT_NO_FATAL_FAILURE(hand_all_out());
+    for (const std::size_t each : {0U, 2U, 4U})
+        moves_->take_back(units_[each], unit_bytes);
+    launch(1);
+    const std::uint64_t before[] = {identity(1), identity(3)};
+    for (const std::size_t each : {1U, 3U, 5U})
+        moves_->take_back(units_[each], unit_bytes);
+    // As it was before: one and three are in use, and the last two were one.
+    for (std::size_t each = 0; each < 4; each++)
+        moves_->hand_out(units_[each], unit_bytes);
+    moves_->hand_out(units_[4], 2 * unit_bytes);
+    for (const std::size_t each : {0U, 2U})
+        moves_->take_back(units_[each], unit_bytes);
+    moves_->take_back(units_[4], 2 * unit_bytes);
+    launch(1);
+    EXPECT_EQ(identity(1), before[0]);
+    EXPECT_EQ(identity(3), before[1]);
+    EXPECT_TRUE(are_one(4, 5));
+    EXPECT_FALSE(are_one(3, 4));
 }
 
 TEST_F(Suballocations, MayBeHandedOutInAnotherWay)
@@ -184,12 +229,14 @@ TEST_F(Suballocations, EndWhereTheNextOneBeginsAndNameItNot)
     moves_->take_back(units_[2], unit_bytes);
     moves_->take_back(units_[5], unit_bytes);
     launch(0);
-    const auto run = [&](CUdeviceptr first, CUdeviceptr second) {
+    const auto run = [&](CUdeviceptr first, CUdeviceptr second,
+                         const char *kernel = "kernel") {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = next_what_++;
-                out.trusted = true;
+                out.kernel = kernel;
+                out.trusted = out.proven = true;
                 out.add(first);
                 out.add(second);
             },
@@ -199,8 +246,34 @@ TEST_F(Suballocations, EndWhereTheNextOneBeginsAndNameItNot)
     EXPECT_FALSE(are_one(1, 4));
     run(units_[4], units_[5] + unit_bytes); // of the whole allocation
     EXPECT_FALSE(are_one(1, 4));
-    run(units_[1], units_[2] + 512);
-    EXPECT_TRUE(are_one(1, 4));
+    run(units_[1], units_[2], nullptr);
+    EXPECT_TRUE(are_one(1, 4)) << "a copy is given no end";
+}
+
+TEST_F(Suballocations, NameTheNextOneALittleBeforeIt)
+{
+    ASSERT_NO_FATAL_FAILURE(hand_all_out());
+    ASSERT_NO_FATAL_FAILURE(send_away(2));
+    const auto is_mapped_for = [&](CUdeviceptr at) {
+        bool is_mapped = false;
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = next_what_++;
+                out.kernel = "kernel";
+                out.trusted = out.proven = true;
+                out.add(at);
+            },
+            [&] {
+                const std::lock_guard guard(card_.lock);
+                is_mapped = card_.mapped.count(units_[2]) > 0;
+                return CUDA_SUCCESS;
+            });
+        return is_mapped;
+    };
+    EXPECT_FALSE(is_mapped_for(units_[1]));
+    EXPECT_FALSE(is_mapped_for(units_[1] + unit_bytes / 2));
+    EXPECT_TRUE(is_mapped_for(units_[2] - 16));
 }
 
 // It may be given nothing else of the part before.
@@ -263,28 +336,50 @@ TEST_F(Suballocations, AreOneAgainOnceTheirAllocatorContradictsItself)
 TEST_F(Suballocations, OfACaptureAreNone)
 {
     open_captures++;
-    moves_->hand_out(units_[0], unit_bytes);
+    moves_->hand_out(units_[6], unit_bytes);
     open_captures--;
-    moves_->hand_out(units_[1], unit_bytes);
-    EXPECT_TRUE(are_one(0, 1));
-    EXPECT_TRUE(are_one(1, 2));
+    moves_->hand_out(units_[7], unit_bytes);
+    EXPECT_TRUE(are_one(6, 7));
+    EXPECT_TRUE(are_one(7, 8));
+}
+
+TEST_F(Suballocations, TakeTheirPinsWithThem)
+{
+    ASSERT_NO_FATAL_FAILURE(hand_all_out());
+    const auto pin = [&](std::size_t unit) {
+        return moves_->advise({units_[unit], unit_bytes, identity(unit)},
+                              hint::pin);
+    };
+    for (std::size_t i = 0; i < in_each; i++)
+        ASSERT_EQ(pin(i), mover::answer::done);
+    EXPECT_EQ(pin(6), mover::answer::too_much);
+    launch(0);
+    moves_->take_back(units_[1], 512); // a contradiction
+    EXPECT_TRUE(are_one(0, 5));
+    for (std::size_t i = 0; i < in_each; i++)
+        EXPECT_EQ(pin(6 + i), mover::answer::done);
 }
 
 TEST_F(Suballocations, OfWhatIsAllocatedInStreamOrderAreNone)
 {
-    moves_->vacate(units_[0]);
-    moves_->hand_out(units_[0], unit_bytes);
-    moves_->occupy(units_[0], 2 * unit_bytes);
-    moves_->hand_out(units_[3], unit_bytes);
-    moves_->take_back(units_[0], 2 * unit_bytes);
-    EXPECT_TRUE(are_one(2, 5)) << "free as before";
-    moves_->occupy(units_[2], unit_bytes);
-    EXPECT_FALSE(are_one(1, 2));
+    moves_->vacate(units_[6]);
+    moves_->hand_out(units_[6], unit_bytes);
+    moves_->occupy(units_[6], 2 * unit_bytes);
+    moves_->hand_out(units_[9], unit_bytes);
+    moves_->take_back(units_[6], 2 * unit_bytes);
+    EXPECT_TRUE(are_one(8, 11)) << "free as before";
+    moves_->occupy(units_[8], unit_bytes);
+    EXPECT_FALSE(are_one(7, 8));
 }
 
 TEST_F(Suballocations, ReachNoFurtherThanTheirAllocation)
 {
-    moves_->hand_out(units_[5], 2 * unit_bytes);
-    moves_->hand_out(units_[0], 0);
-    EXPECT_TRUE(are_one(0, 5));
+    moves_->hand_out(units_[6], in_each * unit_bytes + 512);
+    moves_->hand_out(units_[6], 0);
+    EXPECT_TRUE(are_one(6, 11));
+    moves_->hand_out(units_[6], in_each * unit_bytes);
+    moves_->take_back(units_[6], in_each * unit_bytes);
+    launch(0);
+    moves_->hand_out(units_[6], unit_bytes);
+    EXPECT_FALSE(are_one(6, 7)) << "it is divided all the same";
 }

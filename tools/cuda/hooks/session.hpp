@@ -96,6 +96,10 @@ CUresult start();
 /// no limit set, and in the child of a process that had used CUDA.
 state *current_state();
 
+/// Finds PyTorch's own functions where they are loaded already. To be called
+/// once, early: later its allocator would wait for whoever loads libraries.
+void prepare_frameworks();
+
 /// Work can reach memory in ways that nobody follows. All memory stays where it
 /// is, from the return on and once the state is made.
 /// @param name  the function that starts such work; outlives the process

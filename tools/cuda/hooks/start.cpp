@@ -849,8 +849,11 @@ CUresult start()
 {
     // Not under our lock: a library that is opened may call cuInit().
     static std::atomic<bool> prepared;
-    if (!prepared.exchange(true) && wants_proofs(read_settings(std::getenv)))
-        proof::find_zstandard();
+    if (!prepared.exchange(true)) {
+        if (wants_proofs(read_settings(std::getenv)))
+            proof::find_zstandard();
+        prepare_frameworks();
+    }
     const std::lock_guard guard(start_lock);
     if (!started) {
         static bool registered;

@@ -56,14 +56,15 @@ void advised::counts::show(emuv_advice_stats &out) const
 
 // ---- Allocations: memory that has no mover stays as it is
 
-// Adds the identity.
+// Adds the identity, of the part at an address where the program's own
+// allocator divides the allocation.
 // @return false if the allocation has gone meanwhile
-bool advised::identify(memory::told_of &of)
+bool advised::identify(memory::told_of &of, CUdeviceptr at)
 {
     mover *const moves = of.is_range ? table_.moving().of(of.device) : nullptr;
     if (moves == nullptr)
         return true;
-    of.identity = moves->identify(of.base);
+    of.identity = moves->identify(at);
     // A range enters the table behind its mover's block, and leaves it first.
     return is_there(of);
 }
@@ -147,7 +148,7 @@ int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
         return EMUV_ADVICE_ADDRESS;
     if (bytes == 0 || bytes > of.bytes - (at - of.base))
         return EMUV_ADVICE_RANGE;
-    if (!identify(of))
+    if (!identify(of, at))
         return EMUV_ADVICE_ADDRESS;
     made->in = {at, bytes, of.identity};
     made->said.priority = priority;

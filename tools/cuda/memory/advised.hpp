@@ -75,7 +75,7 @@ private:
     using record_ref = counted_ref<record>;
 
     record_ref find(std::uint64_t key);
-    bool identify(memory::told_of &of);
+    bool identify(memory::told_of &of, CUdeviceptr at);
     bool is_there(const memory::told_of &of);
     [[nodiscard]] mover *mover_of(const record &which) const;
     mover::answer advise(const record &which, hint what);

@@ -91,7 +91,7 @@ void block::revive(const segment &those)
     dead = those != all(); // others may be dead still
     for (std::size_t i = those.first; i < those.end; i++) {
         slot &each = slots[i];
-        if (!each.blank || each.lots == 0)
+        if (!each.blank || (each.lots == 0 && !each.read))
             continue;
         // As in occupy(): it must not leave without its contents.
         each.cancel = each.cancel || each.where == place::evicting;
@@ -110,6 +110,7 @@ std::size_t block::vacate(const lot &freed, bool read)
         units++;
         renewed -= each.renewed ? 1 : 0;
         each.renewed = false;
+        each.read = read;
         if (read)
             continue;
         each.blank = true;
@@ -157,6 +158,7 @@ std::size_t block::occupy(std::uint64_t begin, std::uint64_t end,
         each.cancel = each.cancel || each.where == place::evicting;
         each.blank = each.blank && each.away; // see vacate()
         each.made = false;
+        each.read = false;
         each.gets_dirty = true;
         renewed += each.renewed ? 0 : 1;
         each.renewed = true;

@@ -65,6 +65,7 @@ struct slot
     bool away = false;     ///< in system RAM or on its way, and mapped nowhere
     bool blank = false;    ///< its contents are of no use: see block::vacate()
     unsigned lots = 1;     ///< allocations in it that are not vacant
+    bool read = false;     ///< vacant, and may be read: see block::vacate()
     bool renewed = false;  ///< allocated again, and no work was given it since
     bool made = false;     ///< in VRAM, where it awaits its next allocation
     bool cancel = false;   ///< its copy no longer counts
@@ -192,6 +193,7 @@ struct block : counted
     bool in_table = false; ///< see gate::note_in_table()
     bool dead = false;     ///< units may be: see discard()
     division divided = division::by_us;
+    unsigned taken_back = 0; ///< parts: see mover::take_back()
 
     void add(const slot &one);
     /// Sets the place of one of its units.
@@ -280,7 +282,10 @@ struct block : counted
     /// @return units of which nothing was needed
     std::size_t unite(std::uint64_t identity);
     /// One of its units is mapped again.
-    void has_been_mapped(slot &one) { one.blank = one.blank && one.lots == 0; }
+    void has_been_mapped(slot &one)
+    {
+        one.blank = one.blank && one.lots == 0 && !one.read;
+    }
     /// Work is given an address in the block, or the address of its end. From
     /// here on a kernel that finds this number in a table may reach the block.
     void give(CUdeviceptr address);

@@ -78,6 +78,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
     made->lots.front().identity = ++last_identity_;
+    note_made(base);
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -95,8 +96,9 @@ bool mover::remove(CUdeviceptr base, remains &left)
     if (!gone)
         return false;
     std::erase(large_, gone);
-    std::erase_if(taken_back_,
-                  [&](const taken_back &each) { return &*each.of == &*gone; });
+    forget_taken_back(*gone);
+    std::erase_if(made_last_,
+                  [base](const made_by &each) { return each.base == base; });
     gate_.forget(*gone);
     for (const slot &each : gone->slots)
         vacant_ -= each.lots == 0 ? 1 : 0;
@@ -143,15 +145,15 @@ void mover::vacate(CUdeviceptr at)
     if (of->divided == division::by_program)
         unite(*of);
     if (lot &freed = of->lot_at(at); !freed.vacant)
-        vacate(*of, freed);
+        vacate(*of, freed, !gated_.empty());
 }
 
-void mover::vacate(block &of, lot &freed)
+// Work that waits at a barrier has not said what it reads.
+void mover::vacate(block &of, lot &freed, bool read)
 {
     const segment those = of.units_of(freed);
     freed.identity = ++last_identity_;
-    // Work that waits at a barrier has not said what it reads.
-    vacant_ += of.vacate(freed, !gated_.empty());
+    vacant_ += of.vacate(freed, read);
     forget_advice(of, those);
     version_++;
 }

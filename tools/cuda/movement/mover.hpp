@@ -412,6 +412,13 @@ private:
         pthread_t by;
     };
 
+    // The block that a thread made last.
+    struct made_by
+    {
+        pthread_t by;
+        CUdeviceptr base;
+    };
+
     // A unit in VRAM and one in system RAM that change places.
     struct exchange
     {
@@ -451,12 +458,19 @@ private:
     void note_emptiness();
     flights &in_flight();
     void ended(flight &which, bool seen);
-    void vacate(block &of, lot &freed);
+    /// @param read  see block::vacate()
+    void vacate(block &of, lot &freed, bool read);
     block *divided_around(CUdeviceptr at, std::uint64_t bytes);
     template <typename Which>
     void settle_taken_back_if(Which which);
     void settle_taken_back();
+    template <typename Which>
+    std::size_t forget_taken_back(Which which);
+    void forget_taken_back(const block &of);
+    bool begin_division(block &of, std::uint64_t begin);
+    void note_made(CUdeviceptr base);
     void unite(block &of);
+    static const lot *next_part_near(const block &of, CUdeviceptr address);
     bool reaches_memory_in(block &of, CUdeviceptr address,
                            const work &announced);
     std::vector<touched> follow(work &announced, std::uint64_t &what);
@@ -649,6 +663,7 @@ private:
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     std::vector<taken_back> taken_back_;
+    std::vector<made_by> made_last_;
     // Filled in by the mover's thread, and read by it without the lock.
     view seen_;
     std::vector<std::pair<block *, std::size_t>> seen_units_; // of the view

@@ -56,20 +56,17 @@ void mover::hand_out(CUdeviceptr at, std::uint64_t bytes)
         return;
     const std::uint64_t begin = at - of->base;
     const std::uint64_t end = begin + bytes;
-    const auto is_of = [of](const taken_back &each) { return &*each.of == of; };
-    // PyTorch restores the state of a pool so, and memory there counts.
-    if (std::erase_if(taken_back_, [&](const taken_back &each) {
-            return is_of(each) && each.begin == begin && each.end == end;
+    // PyTorch restores the state of a pool so: it takes all back, and hands all
+    // out as it was, part by part. Memory there counts.
+    if (forget_taken_back([&](const taken_back &each) {
+            return &*each.of == of && each.begin == begin && each.end == end;
         }) > 0)
         return;
-    settle_taken_back_if(is_of);
-    if (of->divided == division::by_us) {
-        // Memory in stream order is divided already, or will be.
-        if (of->is_divided() || of->lots.front().vacant)
-            return;
-        vacate(*of, of->lots.front());
-        of->divided = division::by_program;
-    }
+    settle_taken_back_if([&](const taken_back &each) {
+        return &*each.of == of && each.begin < end && each.end > begin;
+    });
+    if (of->divided == division::by_us && !begin_division(*of, begin))
+        return;
     const lot &around = of->lot_at(at);
     if (!around.vacant || around.end < end)
         unite(*of);
@@ -86,17 +83,29 @@ void mover::take_back(CUdeviceptr at, std::uint64_t bytes)
         return;
     const std::uint64_t begin = at - of->base;
     const lot &freed = of->lot_at(at);
-    const bool is_handed_out =
-        !freed.vacant && freed.begin == begin && freed.end == begin + bytes &&
-        std::none_of(taken_back_.begin(), taken_back_.end(),
-                     [&](const taken_back &each) {
-                         return &*each.of == of && each.begin == begin;
-                     });
-    if (!is_handed_out)
+    const auto is_this = [&](const taken_back &each) {
+        return &*each.of == of && each.begin == begin;
+    };
+    if (freed.vacant || freed.begin != begin || freed.end != begin + bytes ||
+        (of->taken_back > 0 &&
+         std::any_of(taken_back_.begin(), taken_back_.end(), is_this))) {
         unite(*of);
-    else
-        taken_back_.push_back(
-            {block_ref(of), begin, begin + bytes, pthread_self()});
+        return;
+    }
+    of->taken_back++;
+    taken_back_.push_back(
+        {block_ref(of), begin, begin + bytes, pthread_self()});
+}
+
+// @return how many there were
+template <typename Which>
+std::size_t mover::forget_taken_back(Which which)
+{
+    return std::erase_if(taken_back_, [&](const taken_back &each) {
+        const bool goes = which(each);
+        each.of->taken_back -= goes ? 1 : 0;
+        return goes;
+    });
 }
 
 // Parts that are free from here on.
@@ -105,8 +114,45 @@ void mover::settle_taken_back_if(Which which)
 {
     for (const taken_back &each : taken_back_)
         if (which(each))
-            vacate(*each.of, each.of->lot_at(each.of->base + each.begin));
-    std::erase_if(taken_back_, which);
+            vacate(*each.of, each.of->lot_at(each.of->base + each.begin),
+                   !gated_.empty());
+    forget_taken_back(which);
+}
+
+// The first part of a block is handed out. What the allocator gets from others,
+// who may use the rest, is no block of its own.
+// @return false if it is not divided
+bool mover::begin_division(block &of, std::uint64_t begin)
+{
+    // Memory in stream order is divided already, or will be.
+    if (of.is_divided() || of.lots.front().vacant)
+        return false;
+    const pthread_t self = pthread_self();
+    if (begin != 0 || std::none_of(made_last_.begin(), made_last_.end(),
+                                   [&](const made_by &each) {
+                                       return each.base == of.base &&
+                                              pthread_equal(each.by, self) != 0;
+                                   })) {
+        unite(of);
+        return false;
+    }
+    vacate(of, of.lots.front(), false); // nobody has used it
+    of.divided = division::by_program;
+    return true;
+}
+
+// The calling thread has made a block.
+void mover::note_made(CUdeviceptr base)
+{
+    const pthread_t self = pthread_self();
+    const auto found = std::find_if(
+        made_last_.begin(), made_last_.end(), [self](const made_by &each) {
+            return pthread_equal(each.by, self) != 0;
+        });
+    if (found != made_last_.end())
+        found->base = base;
+    else
+        made_last_.push_back({self, base});
 }
 
 // A thread that goes on with other work takes back nothing that it has freed.
@@ -126,12 +172,20 @@ void mover::unite(block &of)
 {
     if (of.divided == division::by_us && of.is_divided())
         return; // see hand_out()
-    std::erase_if(taken_back_,
-                  [&](const taken_back &each) { return &*each.of == &of; });
-    if (of.divided == division::by_program)
+    forget_taken_back(of);
+    if (of.divided == division::by_program) {
         vacant_ -= of.unite(++last_identity_);
+        forget_advice(of, of.all());
+    }
     of.divided = division::by_nobody;
     version_++;
+}
+
+void mover::forget_taken_back(const block &of)
+{
+    if (of.taken_back > 0)
+        forget_taken_back(
+            [&](const taken_back &each) { return &*each.of == &of; });
 }
 
 // Work is given an address in a block that the program's allocator divides. In
@@ -150,13 +204,30 @@ bool mover::reaches_memory_in(block &of, CUdeviceptr address,
     const bool is_end = offset == meant.begin && offset > 0;
     if (!meant.vacant && !(is_end && counts_back(announced)))
         return true;
-    if (meant.vacant && offset == of.bytes)
-        return false;
-    if (meant.vacant && is_end &&
-        is_given_any(announced, of.base, of.lot_at(address - 1)))
+    // Copies and fills are given no ends.
+    const bool may_be_end = meant.vacant && announced.kernel != nullptr;
+    if (may_be_end &&
+        (offset == of.bytes ||
+         (is_end && is_given_any(announced, of.base, of.lot_at(address - 1)))))
         return false;
     unite(of);
     return true;
+}
+
+// An address a little before a part may be the part's, for a kernel that adds
+// to it. The driver gives each allocation of its own a distance to others.
+// @return the part behind it; null where that is far, or free
+const lot *mover::next_part_near(const block &of, CUdeviceptr address)
+{
+    if (of.divided != division::by_program)
+        return nullptr;
+    const lot &meant = of.lot_at(address);
+    const std::uint64_t offset = address - of.base;
+    if (offset == meant.begin || offset + guard_bytes <= meant.end ||
+        meant.end == of.bytes)
+        return nullptr;
+    const lot &next = of.lot_at(of.base + meant.end);
+    return next.vacant ? nullptr : &next;
 }
 
 } // namespace emuv::cuda
