@@ -119,8 +119,8 @@ void mover::settle_taken_back_if(Which which)
     forget_taken_back(which);
 }
 
-// The first part of a block is handed out. What the allocator gets from others,
-// who may use the rest, is no block of its own.
+// The first part of a block is handed out. Memory that the allocator has from
+// others, who may use the rest, is no block of its own.
 // @return false if it is not divided
 bool mover::begin_division(block &of, std::uint64_t begin)
 {
