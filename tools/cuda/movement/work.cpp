@@ -341,10 +341,10 @@ void mover::await(std::unique_lock<std::mutex> &lock,
 }
 
 // Lets work pass that nobody follows.
-bool mover::let_pass()
+mover::admission mover::let_pass()
 {
     passing_.fetch_add(1);
-    return false;
+    return admission::passing;
 }
 
 // Takes the lock for work that is about to be handed over, once its stream need
@@ -567,7 +567,7 @@ void mover::ask_about_bases(work &announced) const
     announced.base_count = 0;
 }
 
-bool mover::begin(work &announced, CUstream stream, flight &begun)
+mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
 {
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
@@ -587,8 +587,15 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!gave_up_ && !stopping_)
         begun.blocks = follow(announced, what);
     if (gave_up_ || stopping_) {
+        if (!bring_back(lock, all_parts()))
+            return admission::refused;
         map_all(lock); // the last remap may still be under way
         return let_pass();
+    }
+    if (!announced.trusted) {
+        changed_.wait(lock, [this] { return making_in_file_ == 0; });
+        if (!bring_back(lock, all_parts()))
+            return admission::refused;
     }
     announced.count_launch();
     begun.trusted = announced.trusted;
@@ -615,6 +622,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         await(lock, begun.blocks);
         await_exchange(lock, begun.blocks);
     }
+    if (!bring_back(lock, parts_of(begun.blocks, begun.reads_tables)))
+        return admission::refused;
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
     if (begun.reads_tables)
@@ -635,7 +644,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     flights_.mark_before(stream, begun);
     raise_barrier(begun, stream);
     begun.begun_ns = now_ns();
-    return true;
+    return admission::followed;
 }
 
 void mover::end(flight &&begun, CUstream stream, bool running)

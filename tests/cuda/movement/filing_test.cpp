@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Units that have no room in system RAM lie in a file. The driver is the
+// simulated one, so each byte can be compared; the file's disk can fail.
+#include "account/tiers.hpp"
+#include "movement/block_maker.hpp"
+#include "movement/mover.hpp"
+#include "sim/sim.h"
+#include "store/file_store.hpp"
+#include "wait_until.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+constexpr std::uint64_t block_bytes = 4 * MiB; // one unit each
+constexpr std::size_t in_vram = 4;             // blocks
+constexpr std::size_t in_ram = 4;
+constexpr std::size_t in_file = 8; // that can be made
+constexpr std::size_t all = in_vram + in_ram + in_file;
+
+void *sim()
+{
+    static void *const library = dlopen(EMUV_SIM_LIBRARY, RTLD_NOW);
+    return library;
+}
+
+template <typename Function>
+Function *find(const char *name)
+{
+    return reinterpret_cast<Function *>(dlsym(sim(), name));
+}
+
+// A disk that may fail.
+struct disk
+{
+    static inline std::atomic<int> write_error{0};
+    static inline std::atomic<int> read_error{0};
+    static inline std::atomic<bool> ends_early{false};
+    static inline std::atomic<bool> flips{false}; // a bit that is read
+    static inline std::atomic<unsigned> reads{0};
+    static inline std::atomic<unsigned> writes{0};
+
+    static void reset()
+    {
+        write_error = read_error = 0;
+        ends_early = flips = false;
+        reads = writes = 0;
+    }
+};
+
+const file_calls failing_calls = {
+    .open = system_file_calls.open,
+    .close = system_file_calls.close,
+    .pread =
+        [](int fd, void *to, std::size_t bytes, std::int64_t offset) {
+            disk::reads++;
+            if (const int error = disk::read_error; error != 0) {
+                errno = error;
+                return ssize_t{-1};
+            }
+            if (disk::ends_early)
+                return ssize_t{0};
+            const ssize_t got = system_file_calls.pread(fd, to, bytes, offset);
+            if (disk::flips && got > 0)
+                static_cast<unsigned char *>(to)[got / 2] ^= 0x10;
+            return got;
+        },
+    .pwrite =
+        [](int fd, const void *from, std::size_t bytes, std::int64_t offset) {
+            disk::writes++;
+            if (const int error = disk::write_error; error != 0) {
+                errno = error;
+                return ssize_t{-1};
+            }
+            return system_file_calls.pwrite(fd, from, bytes, offset);
+        },
+    .buffer = system_file_calls.buffer,
+};
+
+// Lines that the user is told.
+struct told
+{
+    static inline std::mutex lock;
+    static inline std::vector<std::string> lines;
+
+    static void add(const char *text)
+    {
+        const std::lock_guard guard(lock);
+        lines.emplace_back(text);
+    }
+    static std::size_t count(const std::string &part)
+    {
+        const std::lock_guard guard(lock);
+        return static_cast<std::size_t>(
+            std::count_if(lines.begin(), lines.end(), [&](const auto &each) {
+                return each.find(part) != std::string::npos;
+            }));
+    }
+};
+
+class Filing : public testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        disk::reset();
+        told::lines.clear();
+        ended_ = 0;
+        ASSERT_NE(sim(), nullptr) << dlerror();
+#define FILL(name)                                                             \
+    calls_.name = find<std::remove_pointer_t<decltype(calls_.name)>>(#name);
+        EMUV_DRIVER_CALLS(FILL)
+#undef FILL
+        ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
+        CUcontext context = nullptr;
+        ASSERT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
+                      "cuDevicePrimaryCtxRetain")(&context, 0),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        ASSERT_EQ(file_.open("/var/tmp", file_bytes), 0);
+        moves_ = std::make_unique<mover>(
+            mover::options{.calls = calls_,
+                           .shares = shares_,
+                           .record = record_,
+                           .tell = [](const char *) { ended_++; },
+                           .always = true,
+                           .unmaps = true,
+                           .file = &file_,
+                           .tell_of_file = told::add});
+        maker_ = std::make_unique<block_maker>(
+            block_maker::options{.calls = calls_,
+                                 .host = host_,
+                                 .shares = shares_,
+                                 .moves = *moves_});
+    }
+
+    void TearDown() override
+    {
+        if (maker_ == nullptr)
+            return;
+        disk::reset();
+        for (std::size_t i = 0; i < blocks_.size() && compares_; i++)
+            compare(i);
+        for (const CUdeviceptr each : blocks_)
+            EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
+        moves_->stop(nullptr);
+        EXPECT_EQ(room_.used_bytes(), 0U);
+        EXPECT_EQ(tiers_.read().virtual_used_bytes, 0U);
+        EXPECT_EQ(tiers_.read().physical_used_bytes, 0U);
+        EXPECT_NE(file_.take(file_bytes), 0U) << "all of the file is free";
+        calls_.cuStreamDestroy_v2(stream_);
+    }
+
+    // Makes so many blocks, and gives each its bytes.
+    void make(std::size_t count)
+    {
+        for (std::size_t i = 0; i < count; i++) {
+            CUdeviceptr made = 0;
+            ASSERT_EQ(maker_->allocate(&made, block_bytes), CUDA_SUCCESS)
+                << "block " << blocks_.size();
+            blocks_.push_back(made);
+            contents_.emplace_back();
+            write(blocks_.size() - 1);
+        }
+    }
+
+    template <typename Call>
+    CUresult launch(std::size_t which, std::uint64_t what, bool trusted,
+                    Call real)
+    {
+        return moves_->run(
+            stream_,
+            [&](work &out) {
+                out.what = what;
+                out.trusted = trusted;
+                out.add(blocks_[which]);
+            },
+            real);
+    }
+
+    // Gives a block bytes that no other block has, nor has this one had.
+    void write(std::size_t which)
+    {
+        std::vector<std::uint32_t> is(block_bytes / 4);
+        std::uint32_t word = ++last_ * 2654435761u;
+        for (std::uint32_t &each : is)
+            each = word += 0x9e3779b9u;
+        ASSERT_EQ(launch(which, 1 + which, true,
+                         [&] {
+                             return find<decltype(cuMemcpyHtoDAsync_v2)>(
+                                 "cuMemcpyHtoDAsync_v2")(blocks_[which],
+                                                         is.data(), block_bytes,
+                                                         stream_);
+                         }),
+                  CUDA_SUCCESS)
+            << "block " << which;
+        ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
+        contents_[which] = std::move(is);
+    }
+
+    // @return whether the work was refused
+    bool read(std::size_t which, std::vector<std::uint32_t> &is)
+    {
+        is.assign(block_bytes / 4, 0);
+        const CUresult result = launch(which, 100 + which, true, [&] {
+            return find<decltype(cuMemcpyDtoHAsync_v2)>("cuMemcpyDtoHAsync_v2")(
+                is.data(), blocks_[which], block_bytes, stream_);
+        });
+        EXPECT_TRUE(result == CUDA_SUCCESS ||
+                    result == CUDA_ERROR_OUT_OF_MEMORY)
+            << result;
+        EXPECT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
+        return result == CUDA_ERROR_OUT_OF_MEMORY;
+    }
+
+    void compare(std::size_t which)
+    {
+        std::vector<std::uint32_t> is;
+        EXPECT_FALSE(read(which, is)) << "block " << which;
+        EXPECT_TRUE(is == contents_[which]) << "block " << which;
+    }
+
+    // Reads all. All that is not refused is right.
+    // @return how many were refused
+    std::size_t read_all()
+    {
+        std::size_t refused = 0;
+        for (std::size_t i = 0; i < blocks_.size(); i++) {
+            std::vector<std::uint32_t> is;
+            if (read(i, is))
+                refused++;
+            else
+                EXPECT_TRUE(is == contents_[i]) << "block " << i;
+        }
+        return refused;
+    }
+
+    CUresult launch_untrusted()
+    {
+        return launch(0, 999, false, [] { return CUDA_SUCCESS; });
+    }
+
+    static constexpr std::uint64_t file_bytes = (in_file + 3) * block_bytes;
+
+    driver calls_{};
+    CUstream stream_ = nullptr;
+    ledger_file rows_;
+    file_ledger own_{rows_, 0, in_vram *block_bytes, in_ram *block_bytes};
+    file_room room_{file_bytes};
+    file_store file_{failing_calls};
+    tiered_ledger tiers_{own_, {}, &room_};
+    budget shares_{{.calls = calls_, .ledgers = {&tiers_}}};
+    numa_store host_{calls_};
+    trace record_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<block_maker> maker_;
+    std::vector<CUdeviceptr> blocks_;
+    std::vector<std::vector<std::uint32_t>> contents_;
+    std::uint32_t last_ = 0;
+    bool compares_ = true;
+    static inline std::atomic<unsigned> ended_{0};
+};
+
+TEST_F(Filing, MoreThanVramAndSystemRamKeepsItsBytes)
+{
+    make(all);
+    EXPECT_GE(room_.used_bytes(), in_file * block_bytes / 2);
+    for (int i = 0; i < 3; i++)
+        for (std::size_t each = 0; each < all; each++) {
+            compare(each);
+            if (each % 3 == 0)
+                write(each);
+        }
+    EXPECT_GT(disk::writes, 0U);
+    EXPECT_GT(disk::reads, 0U);
+    EXPECT_EQ(told::lines.size(), 1U);
+    EXPECT_EQ(told::count("memory lies in the file from here on"), 1U);
+    EXPECT_EQ(ended_, 0U);
+}
+
+TEST_F(Filing, NoMoreIsGrantedThanTheFileHasRoomFor)
+{
+    make(all);
+    CUdeviceptr more = 0;
+    EXPECT_EQ(maker_->allocate(&more, block_bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    const usage now = tiers_.read();
+    EXPECT_EQ(now.file_bytes, room_.new_bytes());
+    EXPECT_EQ(now.virtual_free_bytes() / block_bytes, 0U);
+}
+
+TEST_F(Filing, MemoryThatNobodyWroteToIsNotReadFromTheDisk)
+{
+    for (std::size_t i = 0; i < all; i++) {
+        CUdeviceptr made = 0;
+        ASSERT_EQ(maker_->allocate(&made, block_bytes), CUDA_SUCCESS);
+        blocks_.push_back(made);
+        contents_.emplace_back();
+    }
+    compares_ = false;
+    EXPECT_EQ(disk::reads, 0U);
+    EXPECT_EQ(disk::writes, 0U);
+}
+
+TEST_F(Filing, AFullDiskLeavesMemoryWhereItIs)
+{
+    make(all);
+    disk::write_error = ENOSPC;
+    for (int i = 0; i < 3; i++) {
+        const std::size_t refused = read_all();
+        EXPECT_GT(refused, 0U);
+        EXPECT_LE(refused, in_file + 3) << "those in memory are read";
+    }
+    EXPECT_EQ(told::count("No space left on device; memory stays in system "
+                          "RAM"),
+              1U)
+        << "one line";
+    EXPECT_EQ(told::count("work is refused as out of memory"), 1U);
+    disk::reset();
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, AnErrorOfAWriteLeavesMemoryWhereItIs)
+{
+    make(all);
+    disk::write_error = EIO;
+    EXPECT_GT(read_all(), 0U);
+    EXPECT_EQ(told::count("Input/output error; memory stays in system RAM"),
+              1U);
+    disk::reset();
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, WithoutADiskBlocksInMemoryAreWrittenToAndKept)
+{
+    make(all);
+    disk::write_error = ENOSPC;
+    for (std::size_t i = 0; i < all; i++) {
+        std::vector<std::uint32_t> is;
+        if (!read(i, is))
+            write(i);
+    }
+    EXPECT_GT(read_all(), 0U);
+}
+
+TEST_F(Filing, WhatCannotBeReadIsRefusedAndIsThereOnceItCan)
+{
+    make(all);
+    disk::read_error = EIO;
+    const std::size_t refused = read_all();
+    EXPECT_GT(refused, 0U);
+    EXPECT_LE(refused, in_file + in_ram);
+    EXPECT_EQ(told::count("the file cannot be read: Input/output error"), 1U);
+    disk::reset();
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, AFileThatEndsEarlyIsAnError)
+{
+    make(all);
+    disk::ends_early = true;
+    EXPECT_GT(read_all(), 0U);
+    EXPECT_EQ(told::count("the file cannot be read: Input/output error"), 1U);
+    disk::reset();
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, OtherBytesThanWereWrittenAreNeverGivenToWork)
+{
+    make(all);
+    disk::flips = true;
+    EXPECT_GT(read_all(), 0U) << "and none of the others is wrong";
+    EXPECT_EQ(told::count("THE FILE HAS OTHER BYTES THAN WERE WRITTEN"), 1U);
+    disk::reset();
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, UntrustedWorkIsRefusedWhereNotAllCanBeMapped)
+{
+    make(all);
+    EXPECT_EQ(launch_untrusted(), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(told::count("nothing is lost"), 1U);
+    EXPECT_EQ(read_all(), 0U) << "trusted work goes on";
+    // Now all has room in memory.
+    while (blocks_.size() > in_vram + in_ram) {
+        EXPECT_EQ(maker_->free(blocks_.back()), CUDA_SUCCESS);
+        blocks_.pop_back();
+        contents_.pop_back();
+    }
+    EXPECT_EQ(launch_untrusted(), CUDA_SUCCESS);
+    EXPECT_EQ(room_.used_bytes(), 0U) << "all of it is mapped";
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, WhenMovementEndsOnlyWorkWithAllInMemoryGoesOn)
+{
+    make(all);
+    moves_->fix_all("a test ends it");
+    EXPECT_EQ(ended_, 1U);
+    EXPECT_EQ(told::count("nothing is lost"), 1U);
+    EXPECT_EQ(read_all(), all) << "nobody knows what work reaches";
+    while (blocks_.size() > in_vram + in_ram) {
+        EXPECT_EQ(maker_->free(blocks_.back()), CUDA_SUCCESS);
+        blocks_.pop_back();
+        contents_.pop_back();
+    }
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, ABlockThatStaysForGoodComesFromTheFile)
+{
+    make(all);
+    moves_->fix(blocks_[2]);
+    moves_->fix(blocks_[all - 1]);
+    EXPECT_EQ(launch(2, 7, true, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++)
+        EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, AQuestionAboutAnAddressIsAskedOfMappedMemory)
+{
+    make(all);
+    for (std::size_t i = 0; i < all; i++) {
+        unsigned type = 0;
+        EXPECT_EQ(moves_->while_mapped(blocks_[i],
+                                       [&] {
+                                           return calls_.cuPointerGetAttribute(
+                                               &type,
+                                               CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                               blocks_[i]);
+                                       }),
+                  CUDA_SUCCESS)
+            << i;
+    }
+}
+
+TEST_F(Filing, WithItsContextMovementEndsAndWorkIsRefusedUntilItGoesOn)
+{
+    make(all);
+    CUcontext context = nullptr;
+    ASSERT_EQ(calls_.cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    moves_->stop(context);
+    EXPECT_EQ(read_all(), all);
+    moves_->resume(context);
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, WorkIsGivenAllOfItsBlocksWhereverTheyWere)
+{
+    make(all);
+    // As many as system RAM has room for, from all places.
+    for (std::size_t first = 0; first < 3 * all; first++) {
+        const CUresult result = moves_->run(
+            stream_,
+            [&](work &out) {
+                out.what = 5000 + first % 7;
+                out.trusted = true;
+                for (std::size_t i = 0; i < in_ram; i++)
+                    out.add(blocks_[(first * 5 + i * 3) % all]);
+            },
+            [&] {
+                for (std::size_t i = 0; i < in_ram; i++) {
+                    const std::size_t which = (first * 5 + i * 3) % all;
+                    const auto value = static_cast<unsigned char>(first + i);
+                    EXPECT_EQ(calls_.cuMemsetD8Async(blocks_[which], value,
+                                                     4096, stream_),
+                              CUDA_SUCCESS);
+                    std::fill_n(contents_[which].begin(), 1024,
+                                value * 0x01010101u);
+                }
+                return CUDA_SUCCESS;
+            });
+        EXPECT_EQ(result, CUDA_SUCCESS) << first;
+    }
+    EXPECT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, BlocksAreFreedWhereverTheyAre)
+{
+    for (int i = 0; i < 4; i++) {
+        make(all - blocks_.size());
+        for (std::size_t each = 0; each < all; each += 3)
+            compare(each);
+        for (std::size_t each = 0; each < blocks_.size(); each += 2) {
+            EXPECT_EQ(maker_->free(blocks_[each]), CUDA_SUCCESS);
+            blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(each));
+            contents_.erase(contents_.begin() +
+                            static_cast<std::ptrdiff_t>(each));
+        }
+    }
+}
+
+} // namespace
