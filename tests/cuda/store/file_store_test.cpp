@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,8 +130,8 @@ TEST_P(FileStore, NothingIsLeftOfAProcessThatIsKilled)
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, FileStore, testing::Values("/var/tmp", "/dev/shm"),
-                         [](const auto &info) {
-                             return std::string(info.param) == "/dev/shm"
+                         [](const auto &which) {
+                             return std::string(which.param) == "/dev/shm"
                                         ? "Memory"
                                         : "Disk";
                          });
@@ -282,6 +283,22 @@ TEST_F(FailingFile, WhereDirectAccessIsRefusedPagesAreUsed)
     EXPECT_EQ(other.open("/", chunk_bytes), 0);
     EXPECT_FALSE(other.is_direct());
     EXPECT_EQ(script::opens.size(), 2U);
+}
+
+TEST(FileStoreOpened, ALimitOnFilesIsToldBeforeAWriteWouldEndTheProcess)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        const rlimit most = {chunk_bytes, chunk_bytes};
+        const bool told =
+            setrlimit(RLIMIT_FSIZE, &most) == 0 &&
+            file_store().open("/var/tmp", 2 * chunk_bytes) == EFBIG &&
+            file_store().open("/var/tmp", chunk_bytes) == 0;
+        _exit(told ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 TEST(FileStoreOpened, ErrorsOfTheFolderAreTold)
