@@ -492,6 +492,33 @@ TEST_F(Filing, WorkIsGivenAllOfItsBlocksWhereverTheyWere)
     EXPECT_EQ(read_all(), 0U);
 }
 
+// First in rounds, for which a plan is made. Then steps come no more, and uses
+// are foretold by the kinds of work.
+TEST_F(Filing, BytesAreRightWhereUsesAreForetoldAfterAPlan)
+{
+    constexpr std::size_t some = in_vram + in_ram + in_file / 2;
+    constexpr std::size_t kinds = 23;
+    make(some);
+    unsigned char value = 0;
+    const auto use = [&](std::size_t kind, std::size_t which) {
+        value++;
+        EXPECT_EQ(launch(which, 7000 + kind, true,
+                         [&] {
+                             return calls_.cuMemsetD8Async(
+                                 blocks_[which], value, 4096, stream_);
+                         }),
+                  CUDA_SUCCESS)
+            << "kind " << kind << ", block " << which;
+        std::fill_n(contents_[which].begin(), 1024, value * 0x01010101u);
+    };
+    for (std::size_t i = 0; i < 8 * some; i++)
+        use(i % some, i % some);
+    for (std::size_t i = 0; i < 20 * some; i++)
+        use(100 + i % kinds, i * 5 % some);
+    EXPECT_EQ(read_all(), 0U);
+    EXPECT_EQ(ended_, 0U);
+}
+
 TEST_F(Filing, BlocksAreFreedWhereverTheyAre)
 {
     for (int i = 0; i < 4; i++) {

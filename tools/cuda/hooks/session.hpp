@@ -16,6 +16,7 @@
 #include "memory/memory.hpp"
 #include "movement/kernels.hpp"
 #include "movement/pinned.hpp"
+#include "store/file_store.hpp"
 
 namespace emuv::cuda {
 
@@ -30,6 +31,8 @@ struct state
     budget *shares = nullptr;
     /// The source of system RAM.
     store *beyond = nullptr;
+    /// For what has no room there; or null.
+    file_store *file = nullptr;
     /// The memory of executable graphs.
     graphs *executable = nullptr;
     memory *table = nullptr;

@@ -491,9 +491,10 @@ void mover::take_back(std::unique_lock<std::mutex> &lock, const filer &by,
             recalls_.begin(), recalls_.end(),
             [&one](const recall &each) { return &each.which.unit() == &one; });
         const bool awaited = now != recalls_.end() && now->awaited;
-        // Ahead of its use, it takes the place of what is used later.
-        if (has_room || has_frame ||
-            free_ram(lock, by, awaited ? 0 : which.next_use, awaited) == 0)
+        // Ahead of its use, it takes the place of what is used later. The next
+        // uses may be foretold in another way by now.
+        const std::uint64_t use = awaited ? 0 : next_use_of(of, which.index);
+        if (has_room || has_frame || free_ram(lock, by, use, awaited) == 0)
             break;
     }
     const bool comes = has_room || has_frame;
