@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -111,6 +112,55 @@ struct told
     }
 };
 
+// Movement's copies and mappings, as the driver sees them.
+struct seen
+{
+    // Called as the contents of a unit in VRAM begin to be copied, if they
+    // begin with this word. Once; under the lock.
+    static inline std::mutex lock;
+    static inline std::uint32_t word = 0;
+    static inline std::function<void()> leaves;
+    // The second address of that unit's room, until it is given up.
+    static inline std::atomic<CUdeviceptr> room{0};
+
+    static inline decltype(driver::cuMemcpyAsync) real_copy = nullptr;
+    static inline decltype(driver::cuMemUnmap) real_unmap = nullptr;
+
+    static bool is_in_vram(CUdeviceptr at)
+    {
+        unsigned type = 0;
+        return find<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute")(
+                   &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) ==
+                   CUDA_SUCCESS &&
+               type == CU_MEMORYTYPE_DEVICE;
+    }
+    static void install(driver &calls)
+    {
+        word = 0;
+        room = 0;
+        leaves = {};
+        real_copy = calls.cuMemcpyAsync;
+        real_unmap = calls.cuMemUnmap;
+        calls.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from,
+                                 std::size_t bytes, CUstream stream) {
+            const CUresult result = real_copy(to, from, bytes, stream);
+            const std::lock_guard guard(lock);
+            if (word != 0 && is_in_vram(from) && !is_in_vram(to) &&
+                *reinterpret_cast<const std::uint32_t *>(from) == word) {
+                word = 0;
+                room = to;
+                leaves();
+            }
+            return result;
+        };
+        calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
+            if (at == room)
+                room = 0;
+            return real_unmap(at, bytes);
+        };
+    }
+};
+
 class Filing : public testing::Test
 {
 protected:
@@ -124,6 +174,7 @@ protected:
     calls_.name = find<std::remove_pointer_t<decltype(calls_.name)>>(#name);
         EMUV_DRIVER_CALLS(FILL)
 #undef FILL
+        seen::install(calls_);
         ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
         CUcontext context = nullptr;
         ASSERT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
@@ -202,6 +253,11 @@ protected:
         std::uint32_t word = ++last_ * 2654435761u;
         for (std::uint32_t &each : is)
             each = word += 0x9e3779b9u;
+        write(which, std::move(is));
+    }
+
+    void write(std::size_t which, std::vector<std::uint32_t> is)
+    {
         ASSERT_EQ(launch(which, 1 + which, true,
                          [&] {
                              return find<decltype(cuMemcpyHtoDAsync_v2)>(
@@ -517,6 +573,73 @@ TEST_F(Filing, BytesAreRightWhereUsesAreForetoldAfterAPlan)
         use(100 + i % kinds, i * 5 % some);
     EXPECT_EQ(read_all(), 0U);
     EXPECT_EQ(ended_, 0U);
+}
+
+// Its digest is of the room that it had before. That one was given up, since
+// nobody needed what was there.
+TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
+{
+    constexpr std::size_t some = in_vram + in_ram + in_file / 2;
+    constexpr std::size_t which = 1;
+    make(some);
+    // Once rounds are foreseen, what leaves is read for its digest.
+    for (std::size_t i = 0; i < 8 * some; i++)
+        write(i % some);
+    const auto go_round = [&] {
+        for (std::size_t i = 0; i < some; i++)
+            if (i != which)
+                write(i);
+    };
+    const auto whole = [&] {
+        return mover::subrange{blocks_[which], block_bytes,
+                               moves_->identify(blocks_[which])};
+    };
+    const auto is_in_vram = [&] {
+        return moves_->find(whole())->vram_bytes > 0;
+    };
+    const auto is_elsewhere = [&] { return !is_in_vram(); };
+    // While it is on its way to system RAM, it is freed in stream order.
+    bool freed = false;
+    seen::leaves = [&] {
+        moves_->vacate(blocks_[which]);
+        freed = true;
+    };
+    const auto is_freed = [&] {
+        const std::lock_guard guard(seen::lock);
+        seen::word = 0;
+        return freed;
+    };
+    const auto has_left = [&] {
+        return freed && is_elsewhere() && seen::room != 0;
+    };
+    ASSERT_TRUE(wait_until(has_left, [&] {
+        moves_->occupy(blocks_[which], block_bytes);
+        freed = false;
+        ASSERT_TRUE(wait_until(is_freed, [&] {
+            write(which);
+            {
+                const std::lock_guard guard(seen::lock);
+                seen::word = contents_[which].front();
+            }
+            moves_->advise(whole(), hint::demote);
+            go_round();
+        }));
+        ASSERT_TRUE(wait_until(is_elsewhere, go_round));
+    }));
+    ASSERT_TRUE(
+        wait_until([] { return seen::room == 0; }, [&] { moves_->shed(); }))
+        << "it goes to the file";
+    moves_->occupy(blocks_[which], block_bytes);
+    ASSERT_TRUE(wait_until(is_in_vram, [&] {
+        moves_->advise(whole(), hint::prefetch);
+        usleep(1000);
+    }));
+    write(which, std::vector<std::uint32_t>(contents_[which]));
+    ASSERT_TRUE(wait_until(is_elsewhere, [&] {
+        moves_->advise(whole(), hint::demote);
+        go_round();
+    }));
+    compare(which);
 }
 
 TEST_F(Filing, BlocksAreFreedWhereverTheyAre)

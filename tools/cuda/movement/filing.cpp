@@ -593,10 +593,12 @@ int mover::read_from_file(const filer &by, CUdeviceptr to, std::uint64_t bytes,
     return sum.sum() == file_->noted(number) ? 0 : other_bytes;
 }
 
-// The unit has no room from here on, and is charged to the file.
+// The unit has no room from here on, and is charged to the file. A digest of
+// its former room says nothing of the next one.
 void mover::note_on_file(block &of, slot &one)
 {
     one.on_file = true;
+    one.room_is_known = false;
     one.no_way = false;
     of.on_file++;
     on_file_++;

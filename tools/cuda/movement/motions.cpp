@@ -461,6 +461,8 @@ bool mover::make_room(std::unique_lock<std::mutex> &lock, motion &which)
     const bool done = make_room(lock, of.bytes, made) &&
                       (!which.rehouses || make_room(lock, of.bytes, which.to));
     enter(lock);
+    if (of.host.handle != made.handle) // nothing has been written there
+        of.room_is_known = false;
     of.host = made;
     return done;
 }
