@@ -57,6 +57,27 @@ public:
         return result;
     }
 
+    /// Reserves addresses for make_in_file().
+    CUresult reserve(CUdeviceptr *at, std::uint64_t bytes)
+    {
+        const CUresult result = of_.calls.cuMemAddressReserve(
+            at, reserved(bytes), emuv::cuda::chunk_bytes, 0, 0);
+        if (result == CUDA_SUCCESS)
+            bytes_[*at] = bytes;
+        return result;
+    }
+    /// Makes a block there, of one unit, in the file alone. From any thread.
+    bool make_in_file(CUdeviceptr at, std::uint64_t bytes, CUcontext context)
+    {
+        if (!of_.moves.charge_file(bytes))
+            return false;
+        emuv::cuda::unit whole;
+        whole.at = at;
+        whole.bytes = bytes;
+        of_.moves.add(at, bytes, context, {whole}, 0, {});
+        return true;
+    }
+
     /// Waits for all work, as the driver does.
     CUresult free(CUdeviceptr base)
     {

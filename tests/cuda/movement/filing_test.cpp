@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -53,9 +54,12 @@ struct disk
     static inline std::atomic<bool> flips{false}; // a bit that is read
     static inline std::atomic<unsigned> reads{0};
     static inline std::atomic<unsigned> writes{0};
+    // Called before the next read, once.
+    static inline std::function<void()> before_read;
 
     static void reset()
     {
+        before_read = {};
         write_error = read_error = 0;
         ends_early = flips = false;
         reads = writes = 0;
@@ -68,6 +72,8 @@ const file_calls failing_calls = {
     .pread =
         [](int fd, void *to, std::size_t bytes, std::int64_t offset) {
             disk::reads++;
+            if (const auto call = std::exchange(disk::before_read, {}))
+                call();
             if (const int error = disk::read_error; error != 0) {
                 errno = error;
                 return ssize_t{-1};
@@ -308,6 +314,13 @@ protected:
         return refused;
     }
 
+    void free_last()
+    {
+        EXPECT_EQ(maker_->free(blocks_.back()), CUDA_SUCCESS);
+        blocks_.pop_back();
+        contents_.pop_back();
+    }
+
     CUresult launch_untrusted()
     {
         return launch(0, 999, false, [] { return CUDA_SUCCESS; });
@@ -454,14 +467,38 @@ TEST_F(Filing, UntrustedWorkIsRefusedWhereNotAllCanBeMapped)
     EXPECT_EQ(told::count("nothing is lost"), 1U);
     EXPECT_EQ(read_all(), 0U) << "trusted work goes on";
     // Now all has room in memory.
-    while (blocks_.size() > in_vram + in_ram) {
-        EXPECT_EQ(maker_->free(blocks_.back()), CUDA_SUCCESS);
-        blocks_.pop_back();
-        contents_.pop_back();
-    }
+    while (blocks_.size() > in_vram + in_ram)
+        free_last();
     EXPECT_EQ(launch_untrusted(), CUDA_SUCCESS);
     EXPECT_EQ(room_.used_bytes(), 0U) << "all of it is mapped";
     EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, UntrustedWorkBeginsOnceNothingIsInTheFile)
+{
+    make(all);
+    while (blocks_.size() >= in_vram + in_ram)
+        free_last();
+    ASSERT_GT(room_.used_bytes(), 0U);
+    CUdeviceptr more = 0;
+    ASSERT_EQ(maker_->reserve(&more, block_bytes), CUDA_SUCCESS);
+    CUcontext context = nullptr;
+    ASSERT_EQ(calls_.cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    // Another thread allocates while memory comes back.
+    std::atomic<bool> made{false};
+    disk::before_read = [&] {
+        made = maker_->make_in_file(more, block_bytes, context);
+    };
+    EXPECT_EQ(launch(0, 999, false,
+                     [&] {
+                         EXPECT_EQ(room_.used_bytes(), 0U);
+                         return CUDA_SUCCESS;
+                     }),
+              CUDA_SUCCESS);
+    EXPECT_TRUE(made);
+    blocks_.push_back(more);
+    contents_.emplace_back();
+    write(blocks_.size() - 1);
 }
 
 TEST_F(Filing, WhenMovementEndsOnlyWorkWithAllInMemoryGoesOn)
@@ -471,11 +508,8 @@ TEST_F(Filing, WhenMovementEndsOnlyWorkWithAllInMemoryGoesOn)
     EXPECT_EQ(ended_, 1U);
     EXPECT_EQ(told::count("nothing is lost"), 1U);
     EXPECT_EQ(read_all(), all) << "nobody knows what work reaches";
-    while (blocks_.size() > in_vram + in_ram) {
-        EXPECT_EQ(maker_->free(blocks_.back()), CUDA_SUCCESS);
-        blocks_.pop_back();
-        contents_.pop_back();
-    }
+    while (blocks_.size() > in_vram + in_ram)
+        free_last();
     EXPECT_EQ(read_all(), 0U);
 }
 

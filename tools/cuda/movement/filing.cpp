@@ -24,6 +24,8 @@ constexpr std::uint64_t ahead_again_ns = 100000000;
 // at all ends meanwhile.
 constexpr std::uint64_t ram_patience_ns = 10000000000;
 constexpr std::uint64_t look_again_ns = 1000000;
+// The same, where something ends all the time.
+constexpr std::uint64_t most_ns = 60000000000;
 
 // No errors of a file's, but of what happens around it.
 constexpr int other_bytes = EBADMSG;
@@ -205,6 +207,22 @@ bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
         tell_of_file_(text);
     }
     return left == 0;
+}
+
+// Waits until no memory at all is in the file. Blocks may come to be there while
+// others come from there.
+bool mover::bring_all_back(std::unique_lock<std::mutex> &lock)
+{
+    const std::uint64_t start = now_ns();
+    while (making_in_file_ > 0 || on_file_ > 0) {
+        if (now_ns() - start > most_ns)
+            return false;
+        if (making_in_file_ > 0)
+            changed_.wait_for(lock, 20000000);
+        else if (!bring_back(lock, all_parts()))
+            return false;
+    }
+    return true;
 }
 
 // Unmarked work would keep units from leaving for good.

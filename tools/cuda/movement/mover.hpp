@@ -633,6 +633,7 @@ private:
     parts parts_of(const std::vector<touched> &all, bool and_tables) const;
     bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
                     bool tells = true);
+    bool bring_all_back(std::unique_lock<std::mutex> &lock);
     void mark_all(std::unique_lock<std::mutex> &lock);
     void ask_back(const candidate &which, bool awaited);
     bool fetch_from_file(const candidate &which);

@@ -587,16 +587,15 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
     if (!gave_up_ && !stopping_)
         begun.blocks = follow(announced, what);
     if (gave_up_ || stopping_) {
-        if (!bring_back(lock, all_parts()))
+        if (!bring_all_back(lock))
             return admission::refused;
         map_all(lock); // the last remap may still be under way
         return let_pass();
     }
-    if (!announced.trusted) {
-        changed_.wait(lock, [this] { return making_in_file_ == 0; });
-        if (!bring_back(lock, all_parts()))
-            return admission::refused;
-    }
+    // From here on the lock is kept until it counts as begun: then no memory
+    // goes to the file, and none is made there.
+    if (!announced.trusted && !bring_all_back(lock))
+        return admission::refused;
     announced.count_launch();
     begun.trusted = announced.trusted;
     begun.reads_tables =
