@@ -2,6 +2,7 @@
 // Units that have no room in system RAM lie in a file. The driver is the
 // simulated one, so each byte can be compared; the file's disk can fail.
 #include "account/tiers.hpp"
+#include "base/captures.hpp"
 #include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
 #include "sim/sim.h"
@@ -15,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,6 +169,25 @@ struct seen
     }
 };
 
+// Waits for the whole context.
+struct context_wait
+{
+    static inline std::atomic<bool> fails{false};
+    static inline std::atomic<bool> lasts{false};
+    static inline decltype(driver::cuCtxSynchronize) real = nullptr;
+
+    static void install(driver &calls)
+    {
+        fails = lasts = false;
+        real = calls.cuCtxSynchronize;
+        calls.cuCtxSynchronize = [] {
+            while (lasts)
+                usleep(100);
+            return fails ? CUDA_ERROR_LAUNCH_FAILED : real();
+        };
+    }
+};
+
 class Filing : public testing::Test
 {
 protected:
@@ -181,13 +202,9 @@ protected:
         EMUV_DRIVER_CALLS(FILL)
 #undef FILL
         seen::install(calls_);
+        context_wait::install(calls_);
         ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
-        CUcontext context = nullptr;
-        ASSERT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
-                      "cuDevicePrimaryCtxRetain")(&context, 0),
-                  CUDA_SUCCESS);
-        ASSERT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
-                  CUDA_SUCCESS);
+        use_context();
         ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
                   CUDA_SUCCESS);
         ASSERT_EQ(rows_.open(nullptr), 0);
@@ -200,7 +217,8 @@ protected:
                            .always = true,
                            .unmaps = true,
                            .file = &file_,
-                           .tell_of_file = told::add});
+                           .tell_of_file = told::add,
+                           .patience_for_file_ns = patience_ns_});
         maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = calls_,
                                  .host = host_,
@@ -223,6 +241,16 @@ protected:
         EXPECT_EQ(tiers_.read().physical_used_bytes, 0U);
         EXPECT_NE(file_.take(file_bytes), 0U) << "all of the file is free";
         calls_.cuStreamDestroy_v2(stream_);
+    }
+
+    static void use_context()
+    {
+        CUcontext context = nullptr;
+        EXPECT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
+                      "cuDevicePrimaryCtxRetain")(&context, 0),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
+                  CUDA_SUCCESS);
     }
 
     // Makes so many blocks, and gives each its bytes.
@@ -328,6 +356,24 @@ protected:
 
     static constexpr std::uint64_t file_bytes = (in_file + 3) * block_bytes;
 
+    // What is refused for now, as there is no room, may be granted later.
+    bool comes_to_be_read(std::size_t which)
+    {
+        std::vector<std::uint32_t> is;
+        return wait_until([&] { return !read(which, is); },
+                          [] { usleep(1000); });
+    }
+
+    // Allocates a block that has no contents yet.
+    void make_blank()
+    {
+        CUdeviceptr made = 0;
+        ASSERT_EQ(maker_->allocate(&made, block_bytes), CUDA_SUCCESS);
+        blocks_.push_back(made);
+        contents_.emplace_back();
+    }
+
+    std::uint64_t patience_ns_ = 10000000000;
     driver calls_{};
     CUstream stream_ = nullptr;
     ledger_file rows_;
@@ -346,6 +392,98 @@ protected:
     bool compares_ = true;
     static inline std::atomic<unsigned> ended_{0};
 };
+
+// Waits for the file that are in vain end soon.
+class FilingInVain : public Filing
+{
+protected:
+    FilingInVain() { patience_ns_ = 200000000; }
+
+    // Blocks of which the last one is in the file, while something keeps
+    // movement from beginning.
+    void make_before_movement()
+    {
+        for (std::size_t i = 0; i <= in_vram + in_ram; i++)
+            make_blank();
+        ASSERT_EQ(room_.used_bytes(), block_bytes);
+    }
+    void expect_refusal(std::size_t which)
+    {
+        std::vector<std::uint32_t> is;
+        EXPECT_TRUE(read(which, is));
+        EXPECT_EQ(told::count("nothing is lost"), 1U);
+    }
+};
+
+TEST_F(FilingInVain, WorkIsRefusedWhileAnOpenCaptureKeepsMovementFromBeginning)
+{
+    open_captures = 1;
+    make_before_movement();
+    moves_->fix(blocks_.back()); // as a captured launch does
+    expect_refusal(blocks_.size() - 1);
+    open_captures = 0;
+    EXPECT_TRUE(comes_to_be_read(blocks_.size() - 1));
+    compares_ = false;
+}
+
+TEST_F(FilingInVain,
+       WorkIsRefusedWhileAKernelWithoutEndKeepsMovementFromBeginning)
+{
+    context_wait::lasts = true;
+    make_before_movement();
+    expect_refusal(blocks_.size() - 1);
+    context_wait::lasts = false;
+    EXPECT_TRUE(comes_to_be_read(blocks_.size() - 1));
+    compares_ = false;
+}
+
+TEST_F(Filing, WorkThatNamesMoreThanAllMemoryIsRefusedAtOnce)
+{
+    make(all);
+    const unsigned reads = disk::reads;
+    EXPECT_EQ(moves_->run(
+                  stream_,
+                  [&](work &out) {
+                      out.what = 5000;
+                      out.trusted = true;
+                      for (std::size_t i = 0; i <= in_vram + in_ram; i++)
+                          out.add(blocks_[i]);
+                  },
+                  [] { return CUDA_SUCCESS; }),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(disk::reads, reads);
+    EXPECT_EQ(told::count("nothing is lost"), 1U);
+}
+
+// Each of them names less than system RAM has room for.
+TEST_F(Filing, ThreadsDoNotRefuseEachOther)
+{
+    make(all);
+    std::atomic<unsigned> refused{0};
+    const auto work_on = [&](std::size_t from, CUstream stream) {
+        use_context();
+        for (std::size_t turn = 0; turn < 20; turn++) {
+            const CUresult result = moves_->run(
+                stream,
+                [&](work &out) {
+                    out.what = 6000 + from;
+                    out.trusted = true;
+                    for (std::size_t i = 0; i < in_ram - 1; i++)
+                        out.add(blocks_[from + (turn * 3 + i) % (all / 2)]);
+                },
+                [] { return CUDA_SUCCESS; });
+            refused += result == CUDA_SUCCESS ? 0 : 1;
+        }
+    };
+    CUstream second = nullptr;
+    ASSERT_EQ(calls_.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    std::thread other([&] { work_on(all / 2, second); });
+    work_on(0, stream_);
+    other.join();
+    EXPECT_EQ(refused, 0U);
+    EXPECT_EQ(calls_.cuStreamDestroy_v2(second), CUDA_SUCCESS);
+}
 
 TEST_F(Filing, MoreThanVramAndSystemRamKeepsItsBytes)
 {

@@ -20,12 +20,7 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{8} << 20;
 constexpr std::size_t most_ahead = 2;
 // A unit that did not come ahead of its use is not tried again so soon.
 constexpr std::uint64_t ahead_again_ns = 100000000;
-// How long a wish for system RAM waits for work to let go of units, if nothing
-// at all ends meanwhile.
-constexpr std::uint64_t ram_patience_ns = 10000000000;
 constexpr std::uint64_t look_again_ns = 1000000;
-// The same, where something ends all the time.
-constexpr std::uint64_t most_ns = 60000000000;
 
 // No errors of a file's, but of what happens around it.
 constexpr int other_bytes = EBADMSG;
@@ -67,9 +62,9 @@ void mover::keep_file()
         close(by); // nothing can be copied, as is told then
     std::unique_lock lock(lock_);
     while (!served_) {
-        const auto awaited =
-            std::find_if(recalls_.begin(), recalls_.end(),
-                         [](const recall &each) { return each.awaited; });
+        const auto awaited = std::find_if(
+            recalls_.begin(), recalls_.end(),
+            [](const auto &each) { return is_awaited(each.which.unit()); });
         if (awaited != recalls_.end())
             take_back(lock, by, *awaited);
         else if (!requests_.empty() && !requests_.front()->done)
@@ -79,13 +74,6 @@ void mover::keep_file()
         else
             to_file_.wait_for(lock, 100000000);
     }
-    for (const recall &each : recalls_) {
-        slot &one = each.which.unit();
-        gate_.end_move(*each.which.of, one);
-        each.which.of->put(one, place::host);
-        one.rehoused = false;
-    }
-    recalls_.clear();
     for (ram_request *each : requests_)
         each->done = true;
     tell_all();
@@ -100,9 +88,11 @@ bool mover::charge_file(std::uint64_t bytes)
 {
     std::unique_lock lock = enter();
     std::uint64_t seen = progress_;
-    std::uint64_t since = now_ns();
+    const std::uint64_t start = now_ns();
+    std::uint64_t since = start;
     while (file_ != nullptr && !gave_up_ && !gate_.all_trusted() &&
-           now_ns() - since < ram_patience_ns) {
+           now_ns() - since < patience_for_file_ns_ &&
+           now_ns() - start < most_ns_) {
         changed_.wait_for(lock, 20000000);
         if (progress_ != seen) {
             seen = progress_;
@@ -152,71 +142,129 @@ mover::parts mover::parts_of(const std::vector<touched> &all,
     return some;
 }
 
+// Of these units, the bytes in the file.
+std::uint64_t mover::bytes_on_file(const parts &all)
+{
+    std::uint64_t sum = 0;
+    for (const auto &[of, those] : all)
+        for (std::size_t i = those.first; of->on_file > 0 && i < those.end; i++)
+            sum += of->slots[i].on_file ? of->slots[i].bytes : 0;
+    return sum;
+}
+
+// True if all memory together has no room for these units.
+bool mover::are_too_many(const parts &all) const
+{
+    std::vector<const slot *> units;
+    for (const auto &[of, those] : all)
+        for (std::size_t i = those.first; i < those.end; i++)
+            units.push_back(&of->slots[i]);
+    std::sort(units.begin(), units.end());
+    units.erase(std::unique(units.begin(), units.end()), units.end());
+    std::uint64_t sum = 0;
+    for (const slot *each : units)
+        sum += each->bytes;
+    const usage now = limits_.read();
+    return sum > now.physical_bytes + now.virtual_bytes - now.file_bytes;
+}
+
+// True if emuv-filer is there, or will be.
+bool mover::is_served() const
+{
+    return files_ || (preparing_ && !stopping_);
+}
+
 // Waits until none of these units is in the file: what goes on next needs them
-// mapped. None goes there meanwhile.
-// @param tells  whether to say why not
+// mapped. None goes there meanwhile. One thread at a time: two would keep each
+// other's units from making way.
 // @return false where they cannot come back: there is no room for them, or the
 //   file fails. They stay there, then.
-bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
-                       bool tells)
+bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all)
+{
+    if (on_file_ == 0 || bytes_on_file(all) == 0)
+        return true;
+    const std::uint64_t start = now_ns();
+    mark_all(lock);
+    bool comes = !are_too_many(all);
+    while (comes && is_bringing_ && is_served()) {
+        changed_.wait_for(lock, 20000000);
+        comes = now_ns() - start < most_ns_;
+    }
+    if (comes && !is_bringing_) {
+        is_bringing_ = true;
+        await_from_file(lock, all);
+        is_bringing_ = false;
+        tell_all();
+    }
+    const std::uint64_t left = bytes_on_file(all);
+    const std::uint64_t end = now_ns();
+    figures_.waited(figures::cause::link, start, end);
+    trace_.span(trace::row::waits, "file", start, end, all.front().first->base,
+                left, schedule_.steps());
+    if (left > 0)
+        tell_of_lack(left);
+    else
+        told_of_refusal_ = false;
+    return left == 0;
+}
+
+// Has these units come, as long as that may be. Earlier work that nobody
+// followed ends before any can.
+void mover::await_from_file(std::unique_lock<std::mutex> &lock,
+                            const parts &all)
 {
     const auto each_unit = [&all](auto use) {
         for (const auto &[of, those] : all)
             for (std::size_t i = those.first; i < those.end; i++)
                 use(of, i, of->slots[i]);
     };
-    std::uint64_t left = 0;
-    bool failed = false;
-    const auto look = [&] {
-        left = 0;
-        each_unit([&](const block_ref &, std::size_t, const slot &one) {
-            left += one.on_file ? one.bytes : 0;
-        });
-        return left > 0;
-    };
-    if (on_file_ == 0 || !look())
-        return true;
-    const std::uint64_t start = now_ns();
-    mark_all(lock);
     each_unit([](const block_ref &, std::size_t, slot &one) {
         one.kept++;
         one.no_way = false;
     });
-    while (look() && !failed && (files_ || (preparing_ && !stopping_))) {
+    const std::uint64_t start = now_ns();
+    bool failed = false;
+    while (bytes_on_file(all) > 0 && !failed && is_served()) {
         each_unit([&](const block_ref &of, std::size_t i, const slot &one) {
             failed = failed || (one.on_file && one.no_way);
             if (one.on_file && !one.no_way)
-                ask_back({of, i, 0}, true);
+                ask_back({of, i, 0});
         });
+        failed = failed || (preparing_ && now_ns() - start > most_ns_);
         if (!failed)
             changed_.wait_for(lock, 20000000);
     }
     each_unit([](const block_ref &, std::size_t, slot &one) { one.kept--; });
-    const std::uint64_t end = now_ns();
-    figures_.waited(figures::cause::link, start, end);
-    trace_.span(trace::row::waits, "file", start, end, all.front().first->base,
-                left, schedule_.steps());
-    if (left > 0 && tells && !told_of_refusal_) {
-        told_of_refusal_ = true;
-        char text[200];
-        std::snprintf(text, sizeof text,
-                      "work is refused as out of memory: %s that it needs are "
-                      "in the file, and cannot come back to system RAM; "
-                      "nothing is lost",
-                      show_size(left).text);
-        tell_of_file_(text);
-    }
-    return left == 0;
+    if (failed)
+        forget_recalls();
 }
 
-// Waits until no memory at all is in the file. Blocks may come to be there while
-// others come from there.
+// Says that work is refused. Once for each time in a row.
+void mover::tell_of_lack(std::uint64_t bytes)
+{
+    if (std::exchange(told_of_refusal_, true))
+        return;
+    char text[256];
+    std::snprintf(text, sizeof text,
+                  "work is refused as out of memory: %s that it needs are in "
+                  "the file, and cannot come back%s; nothing is lost",
+                  show_size(bytes).text,
+                  preparing_ ? " while a stream is captured, or work runs that "
+                               "began before"
+                             : " to system RAM");
+    tell_of_file_(text);
+}
+
+// Waits until no memory at all is in the file. Blocks may come to be there
+// while others come from there.
 bool mover::bring_all_back(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t start = now_ns();
     while (making_in_file_ > 0 || on_file_ > 0) {
-        if (now_ns() - start > most_ns)
+        if (now_ns() - start > most_ns_) {
+            tell_of_lack(on_file_bytes_);
             return false;
+        }
         if (making_in_file_ > 0)
             changed_.wait_for(lock, 20000000);
         else if (!bring_back(lock, all_parts()))
@@ -236,36 +284,57 @@ void mover::mark_all(std::unique_lock<std::mutex> &lock)
 }
 
 // Has a unit come from the file, unless it is on its way.
-void mover::ask_back(const candidate &which, bool awaited)
+void mover::ask_back(const candidate &which)
 {
     slot &one = which.unit();
-    const auto asked = std::find_if(
-        recalls_.begin(), recalls_.end(),
-        [&one](const recall &each) { return &each.which.unit() == &one; });
-    if (asked != recalls_.end()) {
-        asked->awaited = asked->awaited || awaited;
-        to_file_.notify_all();
-        return;
-    }
-    if (!one.on_file || one.where != place::host)
-        return; // it is about to be made in VRAM
-    recalls_.push_back({which, awaited});
+    to_file_.notify_all();
+    if (recall_of(one) != nullptr || !one.on_file || one.where != place::host)
+        return; // it is on its way, or about to be made in VRAM
+    recalls_.push_back({which});
     one.no_way = false;
     which.of->put(one, place::fetching);
     one.rehoused = true;
     gate_.begin_move(*which.of, which.index, false);
-    to_file_.notify_all();
+}
+
+// @return null where it is not to come
+mover::recall *mover::recall_of(const slot &one)
+{
+    const auto found = std::find_if(
+        recalls_.begin(), recalls_.end(),
+        [&one](const recall &each) { return &each.which.unit() == &one; });
+    return found != recalls_.end() ? &*found : nullptr;
+}
+
+// True if somebody waits for a unit in the file.
+bool mover::is_awaited(const slot &one)
+{
+    return one.kept > 0 || one.waiting > 0;
+}
+
+// Units that nobody waits for stay in the file, unless one comes just now.
+void mover::forget_recalls()
+{
+    std::erase_if(recalls_, [this](const recall &each) {
+        slot &one = each.which.unit();
+        if (each.begun || (is_awaited(one) && is_served()))
+            return false;
+        each.which.of->put(one, place::host);
+        one.rehoused = false;
+        gate_.end_move(*each.which.of, one);
+        return true;
+    });
+    tell_all();
 }
 
 // Has a unit come to system RAM from where it is fetched next.
 // @return whether it is on its way now
 bool mover::fetch_from_file(const candidate &which)
 {
-    const bool awaited = which.unit().waiting > 0;
     if (!files_ || recalls_.size() >= most_ahead ||
         (which.unit().no_way && now_ns() < recall_after_ns_))
         return false;
-    ask_back(which, awaited);
+    ask_back(which);
     pace_.disturb();
     return true;
 }
@@ -309,7 +378,8 @@ void mover::grant(std::unique_lock<std::mutex> &lock, const filer &by,
 {
     std::uint64_t freed = 0;
     while (freed < wish.bytes) {
-        const std::uint64_t some = free_ram(lock, by, 0, wish.waits);
+        const std::uint64_t some =
+            free_ram(lock, by, 0, [&wish] { return wish.waits; });
         if (some == 0)
             break;
         freed += some;
@@ -322,13 +392,16 @@ void mover::grant(std::unique_lock<std::mutex> &lock, const filer &by,
 // Frees system RAM of one unit: an idle room's, or that of a unit that goes to
 // the file.
 // @param later_than  only of a unit that is used later than that
+// @param waits  tells whether to wait for work that keeps units from leaving
 // @return bytes; 0 where none can be had
+template <typename Waits>
 std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
                               const filer &by, std::uint64_t later_than,
-                              bool waits)
+                              Waits waits)
 {
     std::uint64_t seen = progress_;
-    std::uint64_t since = now_ns();
+    const std::uint64_t start = now_ns();
+    std::uint64_t since = start;
     for (;;) {
         if (const std::uint64_t bytes = drop_idle_room(later_than); bytes > 0)
             return bytes;
@@ -343,9 +416,9 @@ std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
             seen = progress_;
             since = now_ns();
         }
-        const bool at_rest = in_flight().empty() && motions_.empty();
-        if (!waits || at_rest || served_ || stopping_ || gave_up_ ||
-            now_ns() - since > ram_patience_ns)
+        const std::uint64_t now = now_ns();
+        if (!waits() || is_quiet() || served_ || stopping_ || gave_up_ ||
+            now - since > patience_for_file_ns_ || now - start > most_ns_)
             return 0;
         // A motion that waits for system RAM ends in vain, and lets its unit
         // go.
@@ -356,15 +429,20 @@ std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
     }
 }
 
+// True if nothing keeps units where they are, and is about to end.
+bool mover::is_quiet()
+{
+    return in_flight().empty() && motions_.empty() && waiters_ == 0 &&
+           holding_ == 0 && !figures_.is_handing_over();
+}
+
 // Gives up the room of a unit in VRAM, of the one that is used last.
 // @return its bytes; 0 where there is none
 std::uint64_t mover::drop_idle_room(std::uint64_t later_than)
 {
     slot *last = nullptr;
     std::uint64_t last_use = later_than;
-    for (const block_ref &each : large_) {
-        if (each->moving > 0)
-            continue;
+    for (const block_ref &each : large_)
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             slot &one = each->slots[i];
             if (!one.has_idle_room() || !one.host.charged || one.host.peer >= 0)
@@ -375,7 +453,6 @@ std::uint64_t mover::drop_idle_room(std::uint64_t later_than)
                 last_use = use;
             }
         }
-    }
     if (last == nullptr)
         return 0;
     rooms_.drop(last->bytes, last->host);
@@ -484,8 +561,9 @@ bool mover::put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
 // Takes a unit from the file, to a new room. If system RAM has none, it comes
 // to VRAM that is free. Nothing is mapped at its address.
 void mover::take_back(std::unique_lock<std::mutex> &lock, const filer &by,
-                      const recall &next)
+                      recall &next)
 {
+    next.begun = true;
     const candidate which = next.which;
     slot &one = which.unit();
     block &of = *which.of;
@@ -505,14 +583,12 @@ void mover::take_back(std::unique_lock<std::mutex> &lock, const filer &by,
             has_frame = frames_.complete(into, gone, true);
             enter(lock);
         }
-        const auto now = std::find_if(
-            recalls_.begin(), recalls_.end(),
-            [&one](const recall &each) { return &each.which.unit() == &one; });
-        const bool awaited = now != recalls_.end() && now->awaited;
         // Ahead of its use, it takes the place of what is used later. The next
         // uses may be foretold in another way by now.
-        const std::uint64_t use = awaited ? 0 : next_use_of(of, which.index);
-        if (has_room || has_frame || free_ram(lock, by, use, awaited) == 0)
+        const std::uint64_t use =
+            is_awaited(one) ? 0 : next_use_of(of, which.index);
+        if (has_room || has_frame ||
+            free_ram(lock, by, use, [&one] { return is_awaited(one); }) == 0)
             break;
     }
     const bool comes = has_room || has_frame;

@@ -31,7 +31,8 @@ mover::mover(const options &asked)
       unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
       tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
       file_(unmaps_ ? asked.file : nullptr), tell_of_file_(asked.tell_of_file),
-      gate_(blocks_, asked.host),
+      patience_for_file_ns_(asked.patience_for_file_ns),
+      most_ns_(6 * patience_for_file_ns_), gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
       barriers_(calls_), frames_(calls_, budget_, device_),
       rooms_(calls_, budget_, device_),
@@ -191,8 +192,10 @@ void mover::fix(CUdeviceptr address)
         hold_still(*each);
         whole.emplace_back(each, each->all());
     }
-    // Units that cannot come are refused to the work that needs them.
-    bring_back(lock, whole);
+    // Units that cannot come are refused to the work that needs them. While the
+    // caller captures a stream, none may come before the end of that.
+    if (!preparing_ || open_captures.load() == 0)
+        bring_back(lock, whole);
     for (const block_ref &each : found)
         bring_home(*each, each->all());
     // Motions are called off, and the blocks are mapped meanwhile: a motion's
@@ -217,6 +220,7 @@ std::pair<block_ref, segment> mover::hold(CUdeviceptr address, bool &lacks_room)
         return {};
     }
     gate_.hold_as_is(*found, those);
+    holding_++;
     version_++;
     bring_home(*found, those);
     changed_.wait(lock, [&] { return found->mapped(those); });
@@ -227,6 +231,7 @@ void mover::let_go(block &held, const segment &those)
 {
     const std::unique_lock lock = enter();
     gate_.let_go(held, those);
+    holding_--;
     version_++;
     tell_all();
 }

@@ -136,6 +136,9 @@ public:
         /// memory cannot come from there. The text is the callee's for the
         /// call. Not null where there is a file.
         void (*tell_of_file)(const char *text) = nullptr;
+        /// So long work waits for memory from there if nothing at all ends
+        /// meanwhile; six times as long where something does.
+        std::uint64_t patience_for_file_ns = 10000000000;
     };
     /// Smaller blocks do not lie in the file: they are worth no move.
     static constexpr std::uint64_t least_moving_bytes = std::uint64_t{4} << 20;
@@ -609,7 +612,7 @@ private:
     struct recall
     {
         candidate which;
-        bool awaited = false; ///< somebody waits for it
+        bool begun = false; ///< emuv-filer is at it
     };
     // A wish for system RAM.
     struct ram_request
@@ -631,22 +634,31 @@ private:
     void keep_file();
     parts all_parts() const;
     parts parts_of(const std::vector<touched> &all, bool and_tables) const;
-    bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
-                    bool tells = true);
+    static std::uint64_t bytes_on_file(const parts &all);
+    bool are_too_many(const parts &all) const;
+    bool is_served() const;
+    bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all);
+    void await_from_file(std::unique_lock<std::mutex> &lock, const parts &all);
+    void tell_of_lack(std::uint64_t bytes);
     bool bring_all_back(std::unique_lock<std::mutex> &lock);
     void mark_all(std::unique_lock<std::mutex> &lock);
-    void ask_back(const candidate &which, bool awaited);
+    void ask_back(const candidate &which);
+    recall *recall_of(const slot &one);
+    static bool is_awaited(const slot &one);
+    void forget_recalls();
     bool fetch_from_file(const candidate &which);
     bool ask_for_ram(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
                      bool waits);
     bool make_room(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
                    room &made);
     void take_back(std::unique_lock<std::mutex> &lock, const filer &by,
-                   const recall &next);
+                   recall &next);
     void grant(std::unique_lock<std::mutex> &lock, const filer &by,
                ram_request &wish);
+    template <typename Waits>
     std::uint64_t free_ram(std::unique_lock<std::mutex> &lock, const filer &by,
-                           std::uint64_t later_than, bool waits);
+                           std::uint64_t later_than, Waits waits);
+    bool is_quiet();
     std::uint64_t drop_idle_room(std::uint64_t later_than);
     std::optional<candidate> find_to_file(std::uint64_t later_than);
     bool put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
@@ -687,6 +699,8 @@ private:
     check *const check_;
     file_store *const file_;
     void (*const tell_of_file_)(const char *text);
+    const std::uint64_t patience_for_file_ns_;
+    const std::uint64_t most_ns_; // of any wait for the file
 
     std::mutex ending_; // one stop() at a time
     std::atomic<bool> active_{false};
@@ -778,8 +792,10 @@ private:
     std::vector<ram_request *> requests_; // in order
     std::uint64_t recall_after_ns_ = 0;   // none ahead of use before
     unsigned making_in_file_ = 0;         // blocks that are being made there
-    bool file_is_stuck_ = false;          // the last unit could not go there
-    int file_error_ = 0;                  // the last one told of
+    bool is_bringing_ = false;            // a thread has units come from there
+    unsigned holding_ = 0; // threads that hold units, but for work in flight
+    bool file_is_stuck_ = false; // the last unit could not go there
+    int file_error_ = 0;         // the last one told of
     bool told_of_refusal_ = false;
     bool told_of_use_ = false;
     std::uint64_t called_back_ = 0;      // cards that others wait for, as bits

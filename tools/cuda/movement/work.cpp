@@ -623,6 +623,7 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
     }
     if (!bring_back(lock, parts_of(begun.blocks, begun.reads_tables)))
         return admission::refused;
+    holding_++;
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
     if (begun.reads_tables)
@@ -637,6 +638,7 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
     count_use(begun.blocks, announced.trusted && moves_ahead());
     note_places(begun.blocks);
     figures_.begins();
+    holding_--;
     // The lock is let go, since the driver may wait in any call.
     lock.unlock();
     begun.event = events_.take();
