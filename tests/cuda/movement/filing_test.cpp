@@ -437,6 +437,38 @@ TEST_F(FilingInVain,
     compares_ = false;
 }
 
+TEST_F(Filing, BlocksAreFreedAfterMovementCouldNotBegin)
+{
+    compares_ = false;
+    open_captures = 1;
+    for (std::size_t i = 0; i <= in_vram + in_ram; i++)
+        make_blank();
+    static std::atomic<unsigned> launches;
+    launches = 0;
+    calls_.cuStreamIsCapturing = [](CUstream stream,
+                                    CUstreamCaptureStatus *status) {
+        launches++;
+        return find<decltype(cuStreamIsCapturing)>("cuStreamIsCapturing")(
+            stream, status);
+    };
+    std::atomic<bool> refused{false};
+    std::thread other([&] {
+        use_context();
+        std::vector<std::uint32_t> is;
+        refused = read(blocks_.size() - 1, is);
+    });
+    EXPECT_TRUE(wait_until([] { return launches > 0; }, [] { usleep(1000); }));
+    usleep(100000); // so that it most likely waits
+    context_wait::fails = true;
+    open_captures = 0;
+    other.join();
+    EXPECT_TRUE(refused);
+    EXPECT_EQ(ended_, 1U);
+    context_wait::fails = false;
+    while (!blocks_.empty())
+        free_last();
+}
+
 TEST_F(Filing, WorkThatNamesMoreThanAllMemoryIsRefusedAtOnce)
 {
     make(all);

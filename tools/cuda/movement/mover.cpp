@@ -727,6 +727,7 @@ void mover::loop()
     settled_ = ready;
     files_ = ready && file_ != nullptr;
     preparing_ = false;
+    forget_recalls(); // of a start in vain
     tell_all();
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
@@ -759,6 +760,9 @@ void mover::loop()
     beside.maker.join();
     beside.keeper.join();
     beside.filer.join();
+    enter(lock);
+    forget_recalls();
+    lock.unlock();
     frames_.drop(left);
     digests_.close();
     lanes_.close();
