@@ -101,6 +101,39 @@ for i in range(len(blocks)):
 print("right", flush=True)
 """
 
+# A graph's launches go on while other memory is in the file, also once nothing
+# has moved for a second.
+GRAPHS = PROGRAM + r"""
+import time
+while allocate() == 0:
+    pass
+for i in range(len(blocks)):
+    fill(i, i + 1)
+stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+launchable = ctypes.c_void_p()
+assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+assert cuda.cuStreamBeginCapture_v2(stream, 2) == 0
+for i in (0, len(blocks) - 1):
+    assert cuda.cuMemsetD8Async(blocks[i], ctypes.c_ubyte(77),
+                                ctypes.c_size_t(SIZE), stream) == 0
+assert cuda.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+assert cuda.cuGraphInstantiateWithFlags(ctypes.byref(launchable), graph,
+                                        ctypes.c_ulonglong(0)) == 0
+for turn in range(3):
+    for i in (0, len(blocks) - 1):
+        fill(i, turn)
+        check(i)
+    time.sleep(1.2)
+    assert (error := cuda.cuGraphLaunch(launchable, stream)) == 0, error
+    assert cuda.cuStreamSynchronize(stream) == 0
+    for i in (0, len(blocks) - 1):
+        values[i] = 77
+        check(i)
+for i in range(len(blocks)):
+    check(i)
+print("right", flush=True)
+"""
+
 
 class FileTierTest(unittest.TestCase):
     options = None
@@ -189,6 +222,11 @@ class FileTierTest(unittest.TestCase):
     def test_a_child_leaves_the_file_to_its_parent(self):
         out, _ = self.finish(self.start(FORKS))
         self.assertEqual(out, "right\n")
+
+    def test_a_graph_runs_while_other_memory_is_in_the_file(self):
+        out, err = self.finish(self.start(GRAPHS))
+        self.assertEqual(out, "right\n")
+        self.assertNotIn("work is refused", err)
 
     def test_a_folder_that_is_not_there_is_named(self):
         for folder, why in ((self.folder / "none", "No such file or directory"),

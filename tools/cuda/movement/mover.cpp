@@ -428,8 +428,9 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &addresses)
         return false;
     if (!active() || gave_up_ || stopping_)
         return true;
-    if (now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns ||
-        !motions_.empty())
+    // As a whole it would need all of that mapped.
+    if (on_file_ > 0 || !motions_.empty() ||
+        now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns)
         return false;
     bool all = true;
     CUdeviceptr seen_to = 0; // the end of an allocation that has been seen

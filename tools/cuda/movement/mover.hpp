@@ -321,9 +321,14 @@ public:
     /// True if work has to be announced.
     bool active() const { return active_.load(); }
 
+    /// True if memory lies in the file. Work that needs it may be refused for
+    /// now.
+    bool uses_file() const { return on_file_.load() > 0; }
+
     /// True if nothing has moved for a while, and all blocks around these
     /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
-    /// gained by following each work on them. Not in a check.
+    /// gained by following each work on them. Not in a check, nor while any
+    /// memory lies in the file.
     /// @param addresses  in order
     bool is_at_rest(const std::vector<CUdeviceptr> &addresses);
 
