@@ -97,6 +97,9 @@ const file_calls failing_calls = {
             return system_file_calls.pwrite(fd, from, bytes, offset);
         },
     .buffer = system_file_calls.buffer,
+    .identify = system_file_calls.identify,
+    .keep = system_file_calls.keep,
+    .let_go = system_file_calls.let_go,
 };
 
 // Lines that the user is told.

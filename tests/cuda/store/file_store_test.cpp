@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +152,7 @@ struct script
     static inline int open_error = 0;
     static inline int refused_flags = 0;
     static inline int buffered = 0;
+    static inline std::uint64_t file = 0; // that the descriptor is of
     static inline std::vector<unsigned char> disk;
 
     static void reset()
@@ -159,6 +161,7 @@ struct script
         writes.clear();
         opens.clear();
         open_error = refused_flags = buffered = 0;
+        file = 7;
         disk.assign(8 * chunk_bytes, 0);
     }
 
@@ -210,6 +213,13 @@ const file_calls scripted = {
             script::buffered++;
             return 0;
         },
+    .identify =
+        [](int, file_identity &is) {
+            is = {1, script::file};
+            return true;
+        },
+    .keep = [](int) -> void * { return &script::disk; },
+    .let_go = [](void *) {},
 };
 
 class FailingFile : public testing::Test
@@ -283,6 +293,52 @@ TEST_F(FailingFile, WhereDirectAccessIsRefusedPagesAreUsed)
     EXPECT_EQ(other.open("/", chunk_bytes), 0);
     EXPECT_FALSE(other.is_direct());
     EXPECT_EQ(script::opens.size(), 2U);
+}
+
+TEST_F(FailingFile, AnotherFileUnderItsNumberIsLeftAlone)
+{
+    EXPECT_EQ(write(), 0);
+    const std::vector<unsigned char> before = script::disk;
+    script::file = 8;
+    one_.data()[0] ^= 1;
+    EXPECT_EQ(write(), EBADF);
+    EXPECT_EQ(read(), EBADF);
+    EXPECT_TRUE(script::disk == before);
+    script::file = 7;
+    EXPECT_EQ(write(), 0);
+}
+
+TEST(FileStoreOpened, AProgramThatClosesItLosesNoFileOfItsOwn)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        file_store file;
+        piece one(1);
+        piece got(0);
+        if (file.open("/var/tmp", chunk_bytes) != 0)
+            _exit(1);
+        const std::uint64_t place = file.take(chunk_bytes);
+        if (file.write(place, 0, one.data(), piece_bytes) != 0)
+            _exit(2);
+        for (int fd = 3; fd < 1 << 16; fd++)
+            close(fd);
+        if (file.write(place, 0, one.data(), piece_bytes) != EBADF)
+            _exit(3);
+        // Its own file may get any number.
+        const int own = open("/var/tmp", O_TMPFILE | O_RDWR, 0600);
+        for (int fd = 3; fd < 1 << 16; fd++)
+            if (fd != own && dup2(own, fd) < 0)
+                break;
+        if (file.write(place, 0, one.data(), piece_bytes) != EBADF ||
+            file.read(place, 0, got.data(), piece_bytes) != EBADF)
+            _exit(4);
+        struct stat is = {};
+        _exit(fstat(own, &is) == 0 && is.st_size == 0 ? 0 : 5);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_TRUE(WIFEXITED(status));
 }
 
 TEST(FileStoreOpened, ALimitOnFilesIsToldBeforeAWriteWouldEndTheProcess)

@@ -2,11 +2,14 @@
 // A file without a name, for memory that has no room in system RAM.
 #include "store/file_store.hpp"
 
+#include "base/file_status.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,11 +23,27 @@ int without_direct(int fd)
     return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags & ~O_DIRECT);
 }
 
+// Programs close the low ones that they do not know.
+int raised(int fd)
+{
+    rlimit most = {};
+    if (fd < 0 || getrlimit(RLIMIT_NOFILE, &most) != 0)
+        return fd;
+    const rlim_t high = std::min<rlim_t>(most.rlim_cur, 1 << 16) / 4 * 3;
+    const int made = fcntl(fd, F_DUPFD_CLOEXEC, static_cast<int>(high));
+    if (made < 0)
+        return fd;
+    ::close(fd);
+    return made;
+}
+
 } // namespace
 
 const file_calls system_file_calls = {
-    .open = [](const char *folder,
-               int flags) { return ::open(folder, flags, S_IRUSR | S_IWUSR); },
+    .open =
+        [](const char *folder, int flags) {
+            return raised(::open(folder, flags, S_IRUSR | S_IWUSR));
+        },
     .close = ::close,
     .pread = [](int fd, void *to, std::size_t bytes,
                 std::int64_t offset) { return ::pread(fd, to, bytes, offset); },
@@ -33,12 +52,37 @@ const file_calls system_file_calls = {
             return ::pwrite(fd, from, bytes, offset);
         },
     .buffer = without_direct,
+    .identify =
+        [](int fd, file_identity &is) {
+            struct stat status = {};
+            if (!status_of(fd, status))
+                return false;
+            is = {status.st_dev, status.st_ino};
+            return true;
+        },
+    .keep = [](int fd) -> void * {
+        void *const made =
+            mmap(nullptr, file_store::alignment, PROT_NONE, MAP_SHARED, fd, 0);
+        if (made == MAP_FAILED)
+            return nullptr;
+        madvise(made, file_store::alignment, MADV_DONTFORK);
+        return made;
+    },
+    .let_go = [](void *kept) { munmap(kept, file_store::alignment); },
 };
 
 file_store::~file_store()
 {
-    if (fd_ >= 0)
-        calls_.close(fd_);
+    if (kept_ != nullptr)
+        calls_.let_go(kept_);
+    close_after_fork();
+}
+
+// True if the descriptor is of this file still.
+bool file_store::is_open() const
+{
+    file_identity now;
+    return fd_ >= 0 && calls_.identify(fd_, now) && now == which_;
 }
 
 int file_store::open(const char *folder, std::uint64_t bytes)
@@ -54,6 +98,11 @@ int file_store::open(const char *folder, std::uint64_t bytes)
         fd_ = calls_.open(folder, flags);
     if (fd_ < 0)
         return errno == EISDIR ? EOPNOTSUPP : errno; // as old kernels have it
+    if (!calls_.identify(fd_, which_))
+        return errno;
+    kept_ = calls_.keep(fd_);
+    if (kept_ == nullptr)
+        return errno;
     bytes_ = bytes;
     const std::lock_guard guard(lock_);
     if (bytes > 0)
@@ -146,6 +195,9 @@ template <typename Transfer>
 int file_store::transfer(const extent &where, Transfer some)
 {
     for (std::uint64_t done = 0; done < where.bytes;) {
+        if (!is_open())
+            return EBADF;
+        const bool was_direct = is_direct();
         const ssize_t moved =
             some(where.offset + done, done, where.bytes - done);
         if (moved > 0) {
@@ -155,7 +207,7 @@ int file_store::transfer(const extent &where, Transfer some)
                 return EIO;
         } else if (moved == 0) {
             return EIO;
-        } else if (errno == EINVAL && is_direct()) {
+        } else if (errno == EINVAL && was_direct) {
             // The file system takes the flag, and refuses what it asks for.
             if (calls_.buffer(fd_) != 0)
                 return EINVAL;
@@ -222,7 +274,7 @@ content_digest::value file_store::noted(std::uint64_t number)
 
 void file_store::close_after_fork()
 {
-    if (fd_ >= 0)
+    if (is_open()) // else the number is another file's, or none
         calls_.close(fd_);
     fd_ = -1;
 }

@@ -15,6 +15,16 @@
 
 namespace emuv::cuda {
 
+/// Which file a descriptor is of.
+struct file_identity
+{
+    std::uint64_t device = 0;
+    std::uint64_t number = 0;
+
+    friend bool operator==(const file_identity &,
+                           const file_identity &) = default;
+};
+
 /// The system calls that a file_store makes, so that tests can answer them.
 /// They answer as the ones they are named after, with errno.
 struct file_calls
@@ -26,6 +36,13 @@ struct file_calls
                       std::int64_t offset);
     /// Takes O_DIRECT off a descriptor.
     int (*buffer)(int fd);
+    /// @return whether the descriptor is open
+    bool (*identify)(int fd, file_identity &is);
+    /// Keeps a file, but for children, also once its descriptor is closed: else
+    /// another one could come to be identified as it.
+    /// @return null where that cannot be done
+    void *(*keep)(int fd);
+    void (*let_go)(void *kept);
 };
 
 /// The system calls themselves.
@@ -34,6 +51,8 @@ extern const file_calls system_file_calls;
 /// A file of this process's own, in places for whole units. It has no name, so
 /// nothing is left of it once the process has ended, however it ended. Data
 /// pass the page cache by (O_DIRECT), unless the file system refuses that.
+/// A program may close descriptors that it did not open, and its next file gets
+/// the same number. So it is asked before each use which file it is of.
 ///
 /// Every call may come from any thread. A place belongs to whoever took it: no
 /// two threads use one at a time.
@@ -72,7 +91,8 @@ public:
     /// Writes a piece of a place, whole or not at all.
     /// @param at  offset into the place, a multiple of alignment
     /// @return 0 or an errno: ENOSPC where the disk is full, EIO where it took
-    ///   less than it was given and says no more
+    ///   less than it was given and says no more, EBADF where the program has
+    ///   closed the file
     int write(std::uint64_t number, std::uint64_t at, const void *from,
               std::uint64_t bytes);
     /// Reads a piece that was written.
@@ -102,11 +122,14 @@ private:
     std::vector<extent> parts_of(std::uint64_t number, std::uint64_t at,
                                  std::uint64_t bytes);
     void put_back(const extent &gone);
+    bool is_open() const;
     template <typename Transfer>
     int transfer(const extent &where, Transfer some);
 
     const file_calls &calls_;
     int fd_ = -1;
+    file_identity which_;
+    void *kept_ = nullptr;
     std::uint64_t bytes_ = 0;
     std::atomic<bool> direct_{false};
 
