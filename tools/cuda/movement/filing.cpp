@@ -354,6 +354,7 @@ bool mover::ask_for_ram(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
     while (!mine.done && files_)
         changed_.wait_for(lock, 20000000);
     std::erase(requests_, &mine);
+    to_file_.notify_all(); // for the next one
     return mine.granted;
 }
 

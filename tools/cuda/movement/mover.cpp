@@ -279,11 +279,18 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
     if (found.empty() || !gate_.is_read())
         return;
     tell_all();
+    parts whole;
+    for (const block_ref &each : found)
+        whole.emplace_back(each, each->all());
+    bring_back(lock, whole);
     for (const block_ref &each : found)
         bring_home(*each, each->all());
-    // Once nothing may read it any more, they may leave again.
+    // Once nothing may read it any more, they may leave again. What cannot come
+    // from the file is waited for as long as anything is.
+    const std::uint64_t start = now_ns();
     for (const block_ref &each : found)
-        while (!each->mapped() && gate_.is_read())
+        while (!each->mapped() && gate_.is_read() &&
+               (each->on_file == 0 || now_ns() - start < most_ns_))
             changed_.wait_for(lock, 20000000);
 }
 
