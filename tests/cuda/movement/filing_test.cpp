@@ -549,15 +549,16 @@ TEST_F(Filing, NoMoreIsGrantedThanTheFileHasRoomFor)
 
 TEST_F(Filing, MemoryThatNobodyWroteToIsNotReadFromTheDisk)
 {
-    for (std::size_t i = 0; i < all; i++) {
-        CUdeviceptr made = 0;
-        ASSERT_EQ(maker_->allocate(&made, block_bytes), CUDA_SUCCESS);
-        blocks_.push_back(made);
-        contents_.emplace_back();
-    }
-    compares_ = false;
+    for (std::size_t i = 0; i < all; i++)
+        make_blank();
+    // Each comes from there, and what goes there was read by work alone.
+    disk::read_error = EIO;
+    disk::before_read = [] {};
+    for (std::size_t i = in_vram + in_ram; i < all; i++)
+        EXPECT_EQ(launch(i, i, true, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS)
+            << "block " << i;
     EXPECT_EQ(disk::reads, 0U);
-    EXPECT_EQ(disk::writes, 0U);
+    compares_ = false;
 }
 
 TEST_F(Filing, AFullDiskLeavesMemoryWhereItIs)
@@ -689,11 +690,38 @@ TEST_F(Filing, WhenMovementEndsOnlyWorkWithAllInMemoryGoesOn)
 TEST_F(Filing, ABlockThatStaysForGoodComesFromTheFile)
 {
     make(all);
-    moves_->fix(blocks_[2]);
-    moves_->fix(blocks_[all - 1]);
-    EXPECT_EQ(launch(2, 7, true, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
+    const auto mapped = [this](std::size_t which) {
+        unsigned type = 0;
+        return calls_.cuPointerGetAttribute(&type,
+                                            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                            blocks_[which]) == CUDA_SUCCESS;
+    };
+    // Nothing is mapped at an address in the file.
+    std::size_t first = 0;
+    while (first < all && mapped(first))
+        first++;
+    ASSERT_LT(first, all);
+    EXPECT_TRUE(moves_->fix(blocks_[first]));
+    EXPECT_TRUE(mapped(first));
+    EXPECT_TRUE(moves_->fix(blocks_[all - 1]));
+    for (std::size_t i = 0; i + 1 < all; i++)
+        if (i != first)
+            write(i);
+    EXPECT_TRUE(mapped(first)) << "it stays";
     for (int i = 0; i < 2; i++)
         EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, ABlockThatCannotComeIsNotFixed)
+{
+    make(all);
+    disk::read_error = EIO;
+    std::size_t refused = 0;
+    for (const CUdeviceptr each : blocks_)
+        refused += moves_->fix(each) ? 0 : 1;
+    EXPECT_GT(refused, 0U);
+    disk::reset();
+    compares_ = false;
 }
 
 TEST_F(Filing, AQuestionAboutAnAddressIsAskedOfMappedMemory)
@@ -713,15 +741,43 @@ TEST_F(Filing, AQuestionAboutAnAddressIsAskedOfMappedMemory)
     }
 }
 
-TEST_F(Filing, WithItsContextMovementEndsAndWorkIsRefusedUntilItGoesOn)
+TEST_F(Filing, WithItsContextMovementEndsAndWorkWaitsUntilItGoesOn)
 {
     make(all);
     CUcontext context = nullptr;
     ASSERT_EQ(calls_.cuCtxGetCurrent(&context), CUDA_SUCCESS);
     moves_->stop(context);
-    EXPECT_EQ(read_all(), all);
+    // Work waits for what becomes of the context.
+    std::atomic<bool> done{false};
+    std::size_t refused = all;
+    std::thread other([&] {
+        use_context();
+        refused = read_all();
+        done = true;
+    });
+    usleep(50000); // so that it most likely waits
+    EXPECT_FALSE(done);
     moves_->resume(context);
-    EXPECT_EQ(read_all(), 0U);
+    other.join();
+    EXPECT_EQ(refused, 0U);
+    EXPECT_EQ(told::count("work is refused"), 0U);
+}
+
+TEST_F(Filing, WorkIsRefusedOnceItsContextIsGone)
+{
+    make(all);
+    CUcontext context = nullptr;
+    ASSERT_EQ(calls_.cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    moves_->stop(context);
+    std::size_t refused = 0;
+    std::thread other([&] {
+        use_context();
+        refused = read_all();
+    });
+    moves_->gone(context);
+    other.join();
+    EXPECT_EQ(refused, all);
+    compares_ = false;
 }
 
 TEST_F(Filing, WorkIsGivenAllOfItsBlocksWhereverTheyWere)

@@ -53,11 +53,13 @@ struct state
 
     /// The allocation around an address stays as it is from now on, for all
     /// movers but one.
-    void fix(CUdeviceptr at, const mover *but = nullptr) const
+    /// @return false where its memory cannot come from the file
+    bool fix(CUdeviceptr at, const mover *but = nullptr) const
     {
+        bool done = true;
         for (mover *each : movers)
-            if (each != but)
-                each->fix(at);
+            done = (each == but || each->fix(at)) && done;
+        return done;
     }
 
     /// Words are copied to a device that may be a table of addresses: kernels

@@ -174,12 +174,34 @@ bool mover::is_served() const
     return files_ || (preparing_ && !stopping_);
 }
 
+// A context that is about to end may stay, and movement in it goes on then.
+// Waits for what becomes of it.
+// @return false where movement does not go on, and memory is in the file
+bool mover::await_return()
+{
+    std::unique_lock lock = enter();
+    await_return(lock);
+    if (active() || on_file_ == 0)
+        return true;
+    tell_of_lack(on_file_bytes_);
+    return false;
+}
+
+void mover::await_return(std::unique_lock<std::mutex> &lock)
+{
+    const std::uint64_t start = now_ns();
+    while (ending_it_ > 0 && !gave_up_ && now_ns() - start < most_ns_)
+        changed_.wait_for(lock, 20000000);
+}
+
 // Waits until none of these units is in the file: what goes on next needs them
 // mapped. None goes there meanwhile. One thread at a time: two would keep each
 // other's units from making way.
+// @param tells  whether work is refused if they do not come
 // @return false where they cannot come back: there is no room for them, or the
 //   file fails. They stay there, then.
-bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all)
+bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
+                       bool tells)
 {
     if (on_file_ == 0 || bytes_on_file(all) == 0)
         return true;
@@ -201,9 +223,9 @@ bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all)
     figures_.waited(figures::cause::link, start, end);
     trace_.span(trace::row::waits, "file", start, end, all.front().first->base,
                 left, schedule_.steps());
-    if (left > 0)
+    if (left > 0 && tells)
         tell_of_lack(left);
-    else
+    else if (left == 0)
         told_of_refusal_ = false;
     return left == 0;
 }

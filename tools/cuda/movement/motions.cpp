@@ -597,7 +597,19 @@ void mover::hide_the_rest()
 void mover::map_all(std::unique_lock<std::mutex> &lock)
 {
     bring_all_home();
-    changed_.wait(lock, [&] { return gate_.all_mapped_but(on_file_); });
+    changed_.wait(lock, [&] { return gate_.all_mapped_but(away_on_file()); });
+}
+
+// Units in the file that are mapped nowhere. One that is about to leave it may
+// be mapped already.
+unsigned mover::away_on_file() const
+{
+    unsigned count = 0;
+    for (const auto &[base, each] : blocks_.all())
+        for (std::size_t i = 0; each->on_file > 0 && i < each->slots.size();
+             i++)
+            count += each->slots[i].on_file && each->slots[i].away ? 1 : 0;
+    return count;
 }
 
 bool mover::bring_one_home()

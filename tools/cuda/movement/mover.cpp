@@ -182,7 +182,7 @@ block_ref mover::block_of(CUdeviceptr address)
     return found != nullptr ? block_ref(found) : block_ref();
 }
 
-void mover::fix(CUdeviceptr address)
+bool mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
     std::vector<block_ref> found;
@@ -203,6 +203,8 @@ void mover::fix(CUdeviceptr address)
     for (const block_ref &each : found)
         changed_.wait(lock,
                       [&] { return each->mapped() || each->on_file > 0; });
+    return std::all_of(found.begin(), found.end(),
+                       [](const block_ref &each) { return each->mapped(); });
 }
 
 // @param lacks_room  out: its memory cannot come from the file
@@ -554,6 +556,7 @@ void mover::resume(CUcontext context)
     if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
         return;
     barriers_.context_stays();
+    tell_all();
     if ((host_bytes_ > 0 || (check_ != nullptr && !blocks_.empty())) &&
         !active() && !gave_up_)
         start(context);
@@ -568,6 +571,7 @@ void mover::gone(CUcontext context)
     ending_it_ = 0;
     if (!active())
         context_ = nullptr;
+    tell_all();
 }
 
 bool mover::prepare()
@@ -746,7 +750,7 @@ void mover::loop()
     retire(lock); // a kernel may have ended the program
     // Nobody brings back later what other contexts may go on to use.
     if (!leaving_)
-        bring_back(lock, all_parts());
+        bring_back(lock, all_parts(), false);
     bring_all_home();
     // A wait that has only just begun may not be in the ledger yet. A thread
     // whose signal handler ends the program never leaves it.

@@ -187,7 +187,9 @@ public:
     void occupy(CUdeviceptr at, std::uint64_t bytes);
 
     /// Fixes the block around an address: it stays as it is from now on.
-    void fix(CUdeviceptr address);
+    /// @return false where it is not all mapped, as memory cannot come from the
+    ///   file
+    bool fix(CUdeviceptr address);
 
     /// The stretch from an address on. The answer holds for a fixed block.
     /// @return nothing where there is no such block
@@ -339,14 +341,15 @@ public:
     CUresult run(CUstream stream, Collect collect, Call real)
     {
         passing_.fetch_add(1);
-        if (!active()) {
-            // Nobody would bring back what is in the file.
-            const CUresult result =
-                on_file_.load() > 0 ? CUDA_ERROR_OUT_OF_MEMORY : real();
+        if (!active() && on_file_.load() == 0) {
+            const CUresult result = real();
             passing_.fetch_sub(1);
             return result;
         }
         passing_.fetch_sub(1);
+        // Else nobody would bring back what is in the file.
+        if (!active() && !await_return())
+            return CUDA_ERROR_OUT_OF_MEMORY;
         work announced;
         collect(announced);
         flight begun;
@@ -442,6 +445,8 @@ private:
         passing, ///< nobody follows it
         refused, ///< memory that it needs cannot come from the file
     };
+    bool await_return();
+    void await_return(std::unique_lock<std::mutex> &lock);
     admission let_pass();
     admission begin(work &announced, CUstream stream, flight &begun);
     bool enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
@@ -609,6 +614,7 @@ private:
     template <typename Call>
     void each_spare_room(Call call);
     void map_all(std::unique_lock<std::mutex> &lock);
+    unsigned away_on_file() const;
     bool bring_one_home();
 
     // Memory in the file: see filing.cpp.
@@ -642,7 +648,8 @@ private:
     static std::uint64_t bytes_on_file(const parts &all);
     bool are_too_many(const parts &all) const;
     bool is_served() const;
-    bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all);
+    bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
+                    bool tells = true);
     void await_from_file(std::unique_lock<std::mutex> &lock, const parts &all);
     void tell_of_lack(std::uint64_t bytes);
     bool bring_all_back(std::unique_lock<std::mutex> &lock);

@@ -580,6 +580,8 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
         if (!enter_in_turn(lock, stream, current))
             return let_pass();
     }
+    if (stopping_ && on_file_ > 0)
+        await_return(lock);
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
