@@ -86,15 +86,28 @@ for i in range(8):
 print("right", flush=True)
 """
 
-# A child writes nothing to the file, and may go on without it.
+# A child has no file: what it does leaves that as it is.
 FORKS = PROGRAM + r"""
 while allocate() == 0:
     pass
 for i in range(len(blocks)):
     fill(i, i + 1)
 assert cuda.cuCtxSynchronize() == 0
+def unnamed():
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if path.startswith(os.environ["FOLDER"]) and "deleted" in path:
+            found.add(fd)
+    with open("/proc/self/maps") as maps:
+        found.update(line for line in maps if os.environ["FOLDER"] in line)
+    return found
+assert unnamed()
 if (child := os.fork()) == 0:
-    os._exit(0)
+    os._exit(1 if unnamed() else 0)
 assert os.waitpid(child, 0)[1] == 0
 for i in range(len(blocks)):
     check(i)
@@ -152,7 +165,7 @@ class FileTierTest(unittest.TestCase):
                                               self.options.preload))),
             EMUV_LIBCUDA=self.options.driver, EMUV_SIM_VRAM="64M",
             EMUV_PHYSICAL="16M", EMUV_MOVE="always",
-            EMUV_TIER=tier or f"ram=16M,file:{self.folder}=48M")
+            EMUV_TIER=tier or f"ram=16M,file:{self.folder}=128M")
         environment.update(settings)
         process = subprocess.Popen(
             [sys.executable, "-c", text], env=environment, text=True,
@@ -174,11 +187,26 @@ class FileTierTest(unittest.TestCase):
         [one] = json.loads(done.stdout)["processes"]
         return one["devices"][0]["tiers"]
 
+    def await_disk_use(self, process, folder):
+        """Waits until the process has written to a file in that folder."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            self.assertIsNone(process.poll())
+            for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+                try:
+                    if (os.readlink(fd).startswith(str(folder)) and
+                            os.stat(fd).st_blocks > 0):
+                        return
+                except FileNotFoundError:
+                    pass  # it was closed meanwhile
+            time.sleep(0.05)
+        self.fail("nothing was written to the file")
+
     def test_bytes_are_right_beyond_vram_and_system_ram(self):
         process = self.start(ROUNDS)
         blocks = int(process.stdout.readline() or 0)
         # 16 MiB each in VRAM and in system RAM, and the file but for a part.
-        self.assertEqual(blocks, 4 + 4 + 9)
+        self.assertEqual(blocks, 4 + 4 + 24)
         self.assertEqual(process.stdout.readline(), "right\n",
                          process.poll() is not None and process.stderr.read())
         self.assertEqual(list(self.folder.iterdir()), [])
@@ -187,18 +215,18 @@ class FileTierTest(unittest.TestCase):
             self.assertEqual([each["tier"] for each in (vram, ram, file)],
                              ["vram", "ram", "file"])
             self.assertEqual(ram["limit_bytes"], 16 << 20)
-            self.assertEqual(file["limit_bytes"], 36 << 20)
+            self.assertEqual(file["limit_bytes"], 96 << 20)
             self.assertGreater(file["bytes"], 0)
             self.assertGreater(file["fetched_bytes"], 0)
             self.assertGreater(file["evicted_bytes"], 0)
         _, err = self.finish(process)
         self.assertNotIn("work is refused", err)
-        self.assertIn("52 MiB beyond it", err)
+        self.assertIn("112 MiB beyond it", err)
 
     def test_the_end_tells_what_the_file_held(self):
         process = self.start(ROUNDS, EMUV_STATS=str(self.folder / "stats"))
         _, err = self.finish(process)
-        self.assertRegex(err, r"(?m)^emuV:   file .* 36 MiB ")
+        self.assertRegex(err, r"(?m)^emuV:   file .* 96 MiB ")
 
     def test_a_killed_process_leaves_no_file_and_an_exact_ledger(self):
         ledger = self.folder / "ledger"
@@ -206,11 +234,11 @@ class FileTierTest(unittest.TestCase):
         files = self.folder / "files"
         files.mkdir()
         settings = {"EMUV_LEDGER": str(ledger)}
-        process = self.start(ENDLESS, tier=f"ram=16M,file:{files}=48M",
+        process = self.start(ENDLESS, tier=f"ram=16M,file:{files}=128M",
                              **settings)
-        self.assertEqual(process.stdout.readline(), "17\n")
-        time.sleep(1)
-        self.assertIsNone(process.poll())
+        self.assertEqual(process.stdout.readline(), "32\n")
+        self.await_disk_use(process, files)
+        self.assertEqual(list(files.iterdir()), [], "it has no name")
         process.kill()
         process.wait(LIMIT_S)
         self.assertEqual(list(files.iterdir()), [])
@@ -220,7 +248,7 @@ class FileTierTest(unittest.TestCase):
             self.assertEqual(out, "right\n")
 
     def test_a_child_leaves_the_file_to_its_parent(self):
-        out, _ = self.finish(self.start(FORKS))
+        out, _ = self.finish(self.start(FORKS, FOLDER=str(self.folder)))
         self.assertEqual(out, "right\n")
 
     def test_a_graph_runs_while_other_memory_is_in_the_file(self):
@@ -232,7 +260,7 @@ class FileTierTest(unittest.TestCase):
         for folder, why in ((self.folder / "none", "No such file or directory"),
                             (pathlib.Path("/proc"), "")):
             process = self.start(ALL_IN_MEMORY,
-                                 tier=f"ram=16M,file:{folder}=48M")
+                                 tier=f"ram=16M,file:{folder}=128M")
             _, err = process.communicate(timeout=LIMIT_S)
             self.assertEqual(process.returncode, 1)
             self.assertIn(f"emuV: EMUV_TIER=file:{folder}: {why}", err)
@@ -242,13 +270,25 @@ class FileTierTest(unittest.TestCase):
         process = self.start(ROUNDS, EMUV_MOVE="", EMUV_MOVE_DEFAULT="always",
                              EMUV_SIM_DEVICES="2",
                              EMUV_TIER_DEFAULT="peer:1=12M")
-        self.assertEqual(process.stdout.readline(), "17\n")
+        self.assertEqual(process.stdout.readline(), "32\n")
         self.assertEqual(process.stdout.readline(), "right\n")
         if self.options.emuvctl:
             self.assertEqual([each["tier"] for each in self.tiers(process)],
                              ["vram", "ram", "file"])
         _, err = self.finish(process)
         self.assertNotIn("is not used", err)
+
+    def test_a_file_that_cannot_serve_is_refused(self):
+        for settings, why in (
+                ({"EMUV_TIER": f"ram=16M,file:{self.folder}=48M"},
+                 "48 MiB are too few"),
+                ({"EMUV_TIER": f"file:{self.folder}=128M"},
+                 "by way of system RAM")):
+            with self.subTest(settings):
+                process = self.start(ALL_IN_MEMORY, **settings)
+                _, err = process.communicate(timeout=LIMIT_S)
+                self.assertEqual(process.returncode, 1)
+                self.assertIn(why, err)
 
     def test_settings_that_do_not_go_with_a_file_are_refused(self):
         for settings, why in (
@@ -257,7 +297,7 @@ class FileTierTest(unittest.TestCase):
                 ({"EMUV_AWAY": "mapped"}, "EMUV_AWAY=unmapped is missing"),
                 ({"EMUV_TRUST": "all"}, "EMUV_AWAY=unmapped is missing"),
                 ({"EMUV_VIRTUAL": "1G"}, "and so has EMUV_VIRTUAL"),
-                ({"EMUV_TIER_DEFAULT": f"file:{self.folder}=48M"},
+                ({"EMUV_TIER_DEFAULT": f"file:{self.folder}=128M"},
                  "a default may name cards alone")):
             with self.subTest(settings):
                 process = self.start(ALL_IN_MEMORY, **settings)

@@ -27,6 +27,8 @@ public:
 
     /// That memory may be made for.
     std::uint64_t new_bytes() const { return bytes_ - kept_bytes_; }
+    /// That are kept for memory that moves.
+    std::uint64_t kept_bytes() const { return kept_bytes_; }
     std::uint64_t used_bytes() const { return used_bytes_.load(); }
 
     /// @param is_new  the memory is being made; else it moves

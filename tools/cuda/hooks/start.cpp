@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starts the library: turns the settings into limits that are kept.
+#include "account/file_room.hpp"
 #include "account/tiers.hpp"
 #include "base/size.hpp"
 #include "base/summary.hpp"
@@ -9,6 +10,7 @@
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 #include "movement/remembered.hpp"
+#include "store/placement.hpp"
 #include "store/store_choice.hpp"
 
 #include <algorithm>
@@ -296,10 +298,24 @@ void drop_unused_defaults(settings &asked, const driver &calls, int devices)
 
 // Makes the file for memory beyond system RAM.
 // @return false where it was asked for and cannot be had
-bool open_file(const settings &asked, state &made)
+bool open_file(const settings &asked, const std::vector<ledger *> &ledgers,
+               state &made)
 {
     if (!asked.tiers.has_file())
         return true;
+    if (file_room(asked.tiers.file_bytes).kept_bytes() < max_moving_bytes) {
+        say("EMUV_TIER=file: %s are too few: a quarter serves memory that "
+            "changes places, and needs %s",
+            show_size(asked.tiers.file_bytes).text,
+            show_size(max_moving_bytes).text);
+        return false;
+    }
+    const usage own = ledgers.empty() ? usage{} : ledgers.front()->read();
+    if (own.virtual_bytes - own.file_bytes - own.lent_bytes == 0) {
+        say("EMUV_TIER=file: memory comes from there by way of system RAM: "
+            "give it some, with ram=");
+        return false;
+    }
     const char *const folder = asked.tiers.folder.c_str();
     auto *const file = new file_store;
     const int error = file->open(folder, asked.tiers.file_bytes);
@@ -813,7 +829,8 @@ CUresult start_locked()
     drop_unused_defaults(asked, made->calls, devices);
     std::vector<ledger *> ledgers;
     if (!make_ledgers(asked, made->calls, devices, ledgers) ||
-        !lend(asked, made->calls, devices, ledgers) || !open_file(asked, *made))
+        !lend(asked, made->calls, devices, ledgers) ||
+        !open_file(asked, ledgers, *made))
         return CUDA_ERROR_OPERATING_SYSTEM;
     made->asked = asked;
     store *host = make_store(asked, made->calls, devices);
