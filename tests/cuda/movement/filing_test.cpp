@@ -359,7 +359,7 @@ protected:
 
     static constexpr std::uint64_t file_bytes = (in_file + 3) * block_bytes;
 
-    // What is refused for now, as there is no room, may be granted later.
+    // Work that is refused for now may be granted later.
     bool comes_to_be_read(std::size_t which)
     {
         std::vector<std::uint32_t> is;

@@ -287,8 +287,8 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
     bring_back(lock, whole);
     for (const block_ref &each : found)
         bring_home(*each, each->all());
-    // Once nothing may read it any more, they may leave again. What cannot come
-    // from the file is waited for as long as anything is.
+    // Once nothing may read it any more, they may leave again. The wait for
+    // those that cannot come from the file has an end.
     const std::uint64_t start = now_ns();
     for (const block_ref &each : found)
         while (!each->mapped() && gate_.is_read() &&

@@ -91,7 +91,7 @@ public:
     /// Writes a piece of a place, whole or not at all.
     /// @param at  offset into the place, a multiple of alignment
     /// @return 0 or an errno: ENOSPC where the disk is full, EIO where it took
-    ///   less than it was given and says no more, EBADF where the program has
+    ///   less than it was given and says no more. EBADF where the program has
     ///   closed the file
     int write(std::uint64_t number, std::uint64_t at, const void *from,
               std::uint64_t bytes);
