@@ -367,6 +367,22 @@ protected:
                           [] { usleep(1000); });
     }
 
+    bool mapped(std::size_t which) const
+    {
+        unsigned type = 0;
+        return calls_.cuPointerGetAttribute(&type,
+                                            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                            blocks_[which]) == CUDA_SUCCESS;
+    }
+    // Nothing is mapped at an address in the file.
+    std::size_t find_unmapped() const
+    {
+        std::size_t first = 0;
+        while (first < blocks_.size() && mapped(first))
+            first++;
+        return first;
+    }
+
     // Allocates a block that has no contents yet.
     void make_blank()
     {
@@ -690,16 +706,7 @@ TEST_F(Filing, WhenMovementEndsOnlyWorkWithAllInMemoryGoesOn)
 TEST_F(Filing, ABlockThatStaysForGoodComesFromTheFile)
 {
     make(all);
-    const auto mapped = [this](std::size_t which) {
-        unsigned type = 0;
-        return calls_.cuPointerGetAttribute(&type,
-                                            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                            blocks_[which]) == CUDA_SUCCESS;
-    };
-    // Nothing is mapped at an address in the file.
-    std::size_t first = 0;
-    while (first < all && mapped(first))
-        first++;
+    const std::size_t first = find_unmapped();
     ASSERT_LT(first, all);
     EXPECT_TRUE(moves_->fix(blocks_[first]));
     EXPECT_TRUE(mapped(first));
@@ -710,6 +717,37 @@ TEST_F(Filing, ABlockThatStaysForGoodComesFromTheFile)
     EXPECT_TRUE(mapped(first)) << "it stays";
     for (int i = 0; i < 2; i++)
         EXPECT_EQ(read_all(), 0U);
+}
+
+TEST_F(Filing, ATableMayNameABlockInTheFileWhileWorkReadsTables)
+{
+    make(all);
+    const std::size_t first = find_unmapped();
+    ASSERT_LT(first, all - 1);
+    static std::atomic<bool> runs;
+    runs = true;
+    EXPECT_EQ(moves_->run(
+                  stream_,
+                  [&](work &out) {
+                      out.what = 5000;
+                      out.trusted = true;
+                      out.kernel = "reads_tables";
+                      out.add(blocks_[all - 1]);
+                  },
+                  [&] {
+                      return find<decltype(cuLaunchHostFunc)>(
+                          "cuLaunchHostFunc")(
+                          stream_,
+                          [](void *) {
+                              while (runs)
+                                  usleep(100);
+                          },
+                          nullptr);
+                  }),
+              CUDA_SUCCESS);
+    moves_->note_table({blocks_[first]});
+    EXPECT_TRUE(mapped(first)) << "the work may find it";
+    runs = false;
 }
 
 TEST_F(Filing, ABlockThatCannotComeIsNotFixed)
