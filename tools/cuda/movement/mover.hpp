@@ -448,6 +448,7 @@ private:
     bool await_return();
     void await_return(std::unique_lock<std::mutex> &lock);
     admission let_pass();
+    admission let_pass_mapped(std::unique_lock<std::mutex> &lock);
     admission begin(work &announced, CUstream stream, flight &begun);
     bool enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
                        CUcontext current);

@@ -347,6 +347,15 @@ mover::admission mover::let_pass()
     return admission::passing;
 }
 
+// The same, once all is mapped.
+mover::admission mover::let_pass_mapped(std::unique_lock<std::mutex> &lock)
+{
+    if (!bring_all_back(lock))
+        return admission::refused;
+    map_all(lock); // the last remap may still be under way
+    return let_pass();
+}
+
 // Takes the lock for work that is about to be handed over, once its stream need
 // not be held back any more.
 // @return false for captured work, which does not run now: the launch of its
@@ -588,12 +597,8 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
     std::uint64_t what = 0;
     if (!gave_up_ && !stopping_)
         begun.blocks = follow(announced, what);
-    if (gave_up_ || stopping_) {
-        if (!bring_all_back(lock))
-            return admission::refused;
-        map_all(lock); // the last remap may still be under way
-        return let_pass();
-    }
+    if (gave_up_ || stopping_)
+        return let_pass_mapped(lock);
     // From here on the lock is kept until it counts as begun: then no memory
     // goes to the file, and none is made there.
     if (!announced.trusted && !bring_all_back(lock))
