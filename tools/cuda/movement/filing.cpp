@@ -562,7 +562,7 @@ bool mover::put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
         one.file = number;
         note_on_file(of, one);
         rooms_.drop(one.bytes, gone);
-        file_error_ = copies ? 0 : file_error_;
+        write_error_ = copies ? 0 : write_error_;
         figures_.filed({0, copies ? one.bytes : 0});
         trace_.span(trace::row::to_ram, copies ? "to file" : "drop to file",
                     start, now_ns(), one.at, one.bytes, which.next_use);
@@ -634,6 +634,7 @@ void mover::take_back(std::unique_lock<std::mutex> &lock, const filer &by,
     gate_.end_move(of, one);
     if (comes && error == 0) {
         leave_file(of, one);
+        read_error_ = copies ? 0 : read_error_;
         one.host = made;
         lent_bytes_ += made.peer >= 0 ? one.bytes : 0;
         if (has_frame) {
@@ -736,7 +737,7 @@ void mover::leave_file(block &of, slot &one)
 // Once for each error in a row.
 void mover::tell_of_file(int error, bool writing)
 {
-    if (std::exchange(file_error_, error) == error)
+    if (std::exchange(writing ? write_error_ : read_error_, error) == error)
         return;
     char text[256];
     if (error == other_bytes)

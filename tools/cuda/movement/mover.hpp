@@ -808,7 +808,8 @@ private:
     bool is_bringing_ = false;            // a thread has units come from there
     unsigned holding_ = 0; // threads that hold units, but for work in flight
     bool file_is_stuck_ = false; // the last unit could not go there
-    int file_error_ = 0;         // the last one told of
+    int write_error_ = 0;        // of the file, the last one told of
+    int read_error_ = 0;
     bool told_of_refusal_ = false;
     bool told_of_use_ = false;
     std::uint64_t called_back_ = 0;      // cards that others wait for, as bits

@@ -385,13 +385,16 @@ void mover::note_those_left(const work &announced)
 }
 
 // Maps all blocks that tables name, and waits for units that other threads map.
+// One that lies in the file is not named before it has come from there: see
+// note_table().
 void mover::map_tables(std::unique_lock<std::mutex> &lock)
 {
     const auto mapped = [this] {
         return gate_.all_mapped() ||
-               std::all_of(
-                   gate_.in_tables().begin(), gate_.in_tables().end(),
-                   [](const block_ref &each) { return each->mapped(); });
+               std::all_of(gate_.in_tables().begin(), gate_.in_tables().end(),
+                           [](const block_ref &each) {
+                               return each->mapped() || each->on_file > 0;
+                           });
     };
     if (mapped())
         return;
