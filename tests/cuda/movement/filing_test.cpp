@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -56,16 +57,31 @@ struct disk
     static inline std::atomic<bool> flips{false}; // a bit that is read
     static inline std::atomic<unsigned> reads{0};
     static inline std::atomic<unsigned> writes{0};
-    // Called before the next read, once.
-    static inline std::function<void()> before_read;
 
+    // @param what  to be called before the next read, once
+    static void before_read(std::function<void()> what)
+    {
+        const std::lock_guard guard(lock);
+        before_read_ = std::move(what);
+    }
+    static void comes_to_read()
+    {
+        std::unique_lock now(lock);
+        const auto call = std::exchange(before_read_, {});
+        now.unlock();
+        if (call)
+            call();
+    }
     static void reset()
     {
-        before_read = {};
+        before_read({});
         write_error = read_error = 0;
         ends_early = flips = false;
         reads = writes = 0;
     }
+
+    static inline std::mutex lock; // guards the next one
+    static inline std::function<void()> before_read_;
 };
 
 const file_calls failing_calls = {
@@ -74,8 +90,7 @@ const file_calls failing_calls = {
     .pread =
         [](int fd, void *to, std::size_t bytes, std::int64_t offset) {
             disk::reads++;
-            if (const auto call = std::exchange(disk::before_read, {}))
-                call();
+            disk::comes_to_read();
             if (const int error = disk::read_error; error != 0) {
                 errno = error;
                 return ssize_t{-1};
@@ -567,9 +582,8 @@ TEST_F(Filing, MemoryThatNobodyWroteToIsNotReadFromTheDisk)
 {
     for (std::size_t i = 0; i < all; i++)
         make_blank();
-    // Each comes from there, and what goes there was read by work alone.
+    // Each comes from there, though the disk cannot be read.
     disk::read_error = EIO;
-    disk::before_read = [] {};
     for (std::size_t i = in_vram + in_ram; i < all; i++)
         EXPECT_EQ(launch(i, i, true, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS)
             << "block " << i;
@@ -681,9 +695,8 @@ TEST_F(Filing, UntrustedWorkBeginsOnceNothingIsInTheFile)
     ASSERT_EQ(calls_.cuCtxGetCurrent(&context), CUDA_SUCCESS);
     // Another thread allocates while memory comes back.
     std::atomic<bool> made{false};
-    disk::before_read = [&] {
-        made = maker_->make_in_file(more, block_bytes, context);
-    };
+    disk::before_read(
+        [&] { made = maker_->make_in_file(more, block_bytes, context); });
     EXPECT_EQ(launch(0, 999, false,
                      [&] {
                          EXPECT_EQ(room_.used_bytes(), 0U);
@@ -885,8 +898,9 @@ TEST_F(Filing, BytesAreRightWhereUsesAreForetoldAfterAPlan)
 // nobody needed what was there.
 TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
 {
-    constexpr std::size_t some = in_vram + in_ram + in_file / 2;
+    constexpr std::size_t some = in_vram + in_ram + 2;
     constexpr std::size_t which = 1;
+    constexpr std::chrono::seconds longest(300); // many rounds on a slow disk
     make(some);
     // Once rounds are foreseen, what leaves is read for its digest.
     for (std::size_t i = 0; i < 8 * some; i++)
@@ -918,20 +932,26 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
     const auto has_left = [&] {
         return freed && is_elsewhere() && seen::room != 0;
     };
-    ASSERT_TRUE(wait_until(has_left, [&] {
-        moves_->occupy(blocks_[which], block_bytes);
-        freed = false;
-        ASSERT_TRUE(wait_until(is_freed, [&] {
-            write(which);
-            {
-                const std::lock_guard guard(seen::lock);
-                seen::word = contents_[which].front();
-            }
-            moves_->advise(whole(), hint::demote);
-            go_round();
-        }));
-        ASSERT_TRUE(wait_until(is_elsewhere, go_round));
-    }));
+    ASSERT_TRUE(wait_until(
+        has_left,
+        [&] {
+            moves_->occupy(blocks_[which], block_bytes);
+            freed = false;
+            ASSERT_TRUE(wait_until(
+                is_freed,
+                [&] {
+                    write(which);
+                    {
+                        const std::lock_guard guard(seen::lock);
+                        seen::word = contents_[which].front();
+                    }
+                    moves_->advise(whole(), hint::demote);
+                    go_round();
+                },
+                longest));
+            ASSERT_TRUE(wait_until(is_elsewhere, go_round, longest));
+        },
+        longest));
     ASSERT_TRUE(
         wait_until([] { return seen::room == 0; }, [&] { moves_->shed(); }))
         << "it goes to the file";
@@ -941,10 +961,13 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
         usleep(1000);
     }));
     write(which, std::vector<std::uint32_t>(contents_[which]));
-    ASSERT_TRUE(wait_until(is_elsewhere, [&] {
-        moves_->advise(whole(), hint::demote);
-        go_round();
-    }));
+    ASSERT_TRUE(wait_until(
+        is_elsewhere,
+        [&] {
+            moves_->advise(whole(), hint::demote);
+            go_round();
+        },
+        longest));
     compare(which);
 }
 
