@@ -23,7 +23,7 @@ LIMIT = ("--physical", "64M")
 EXAMPLES = {
     "EMUV_PHYSICAL": ("1.5 GiB", "1610612736", ()),
     "EMUV_VIRTUAL": ("48G", "51539607552", ()),
-    "EMUV_TIER": ("peer:1=40G,peer:2=1.5 GiB", "peer:1=40G,peer:2=1.5 GiB", LIMIT),
+    "EMUV_TIER": ("peer:1=40G,ram=1.5 GiB", "peer:1=40G,ram=1.5 GiB", LIMIT),
     # Without the module an instance can be named where nothing is charged.
     "EMUV_INSTANCE": ("emuv3,0,0", "3,0,0", ("--disable",)),
     "EMUV_LEDGER": ("FOLDER/x/../ledger", "FOLDER/ledger", LIMIT),
@@ -169,8 +169,15 @@ class RunSettingsTest(unittest.TestCase):
                 (("--move", "--store", "pages", *LIMIT),
                  "--move needs the numa store: pages do not move", 125),
                 (("--tier", "peer:1", *LIMIT),
-                 "--tier: 'peer:1' is no list of cards' VRAM, such as "
-                 "peer:1=40G or peer:1=40G,peer:2=40G, nor none", 125),
+                 "--tier: 'peer:1' is no list of tiers, such as peer:1=40G, "
+                 "ram=48G or file:/var/lib/emuv=200G", 125),
+                (("--tier", "file:here=1G", *LIMIT),
+                 "--tier: 'file:here=1G' has no whole path for the file: write "
+                 "file:/var/lib/emuv=200G, the folder without a comma in it",
+                 125),
+                (("--tier", "file:/here=1G", "--tier", "ram=1G", *LIMIT),
+                 "--tier: 'file:/here=1G,ram=1G' names tiers twice, or not "
+                 "from the fastest on: cards, then ram, then a file", 125),
                 (("--tier", "peer:1=1G", "--store", "pages", *LIMIT),
                  "--tier needs the numa store: pages are system RAM", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),
@@ -196,6 +203,12 @@ class RunSettingsTest(unittest.TestCase):
                 self.assertEqual(done.stderr.splitlines()[0],
                                  f"emuvctl: run: {message}")
                 self.assertEqual(done.stdout, "")
+
+    def test_tiers_may_be_given_one_by_one(self):
+        found = self.environment_under(
+            "--tier", "peer:1=1G", "--tier", "ram=2G", "--tier",
+            "file:/a b=3G", *LIMIT)
+        self.assertEqual(found["EMUV_TIER"], "peer:1=1G,ram=2G,file:/a b=3G")
 
     def test_a_store_of_the_environment_is_checked_as_that_of_the_option(self):
         for words, message in (

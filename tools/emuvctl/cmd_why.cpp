@@ -134,8 +134,9 @@ json tiers_json(const cuda::summary &of)
                      {"lends_bytes", of.charged.lends}});
     for (const auto &each : of.beyond)
         tiers.push_back(
-            {{"tier", each.card < 0 ? std::string("ram")
-                                    : fmt::format("peer:{}", each.card)},
+            {{"tier", each.card == cuda::summary::tier::file ? "file"
+                      : each.card < 0 ? std::string("ram")
+                                      : fmt::format("peer:{}", each.card)},
              {"bytes", each.charged_bytes},
              {"most_bytes", each.most_bytes},
              {"limit_bytes", each.limit_bytes},
@@ -178,6 +179,7 @@ json device_json(const device_summary &what)
             {"card_bytes", of.card_bytes},
             {"in_ram_bytes", of.in_ram_bytes},
             {"on_cards_bytes", of.on_cards_bytes},
+            {"in_file_bytes", of.in_file_bytes},
             {"link_bytes_per_second",
              of.link_rate == 0 ? json(nullptr) : json(of.link_rate)},
             {"steps", of.steps_ever},

@@ -360,11 +360,13 @@ private:
             return;
         }
         std::string &value = *std::get<std::string *>(what.value);
-        if (what.implied.empty())
-            verb.add_option(what.names, value, help)
-                ->type_name(what.type)
-                ->transform(unmark);
-        else // CLI11 gives "true" where nothing is written
+        if (what.implied.empty()) {
+            CLI::Option *const one = verb.add_option(what.names, value, help)
+                                         ->type_name(what.type)
+                                         ->transform(unmark);
+            if (what.joins)
+                one->join(',');
+        } else // CLI11 gives "true" where nothing is written
             verb.add_flag(what.names, value, help)
                 ->transform([implied = what.implied](const std::string &given) {
                     return given == "true" ? implied : given;

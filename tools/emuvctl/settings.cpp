@@ -145,12 +145,12 @@ std::string tiers_of(const asked_setting &asked)
 {
     if (asked.text == "none")
         return asked.text;
-    std::vector<emuv::cuda::tier> all;
-    if (!emuv::cuda::read_tiers(asked.text, all))
-        throw usage_error(fmt::format(
-            "{}: '{}' is no list of cards' VRAM, such as peer:1=40G or "
-            "peer:1=40G,peer:2=40G, nor none",
-            asked.what->option, asked.text));
+    emuv::cuda::places all;
+    if (const char *const why =
+            emuv::cuda::places_reader::read(asked.text, all);
+        why != nullptr)
+        throw usage_error(
+            fmt::format("{}: '{}' {}", asked.what->option, asked.text, why));
     return asked.text;
 }
 
@@ -277,6 +277,7 @@ std::vector<option> asked_settings::options()
         option one{what.option, what.type, what.help, &each.text};
         if (what.kind == setting_kind::flag)
             one.value = &each.flag;
+        one.joins = what.kind == setting_kind::tiers;
         one.offers = offered_for(what);
         one.more_help = more_help(what);
         for (const auto &value : words_of(what))

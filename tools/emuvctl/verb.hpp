@@ -51,6 +51,8 @@ struct option
     std::vector<std::string> excludes = {}; ///< other options, "--physical"
     std::vector<std::string> needs = {};
     std::string more_help = {}; ///< behind the help, but not for completion
+    /// It may be given again: the values are one list, with commas.
+    bool joins = false;
 
     /// "--output"
     [[nodiscard]] std::string long_name() const

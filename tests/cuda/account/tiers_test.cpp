@@ -134,3 +134,75 @@ TEST_F(Tiers, TheShareItselfIsTheOwnLedgers)
     EXPECT_EQ(own.read().physical_used_bytes, 0U);
     EXPECT_EQ(own.own_physical_bytes(), 0U);
 }
+
+namespace {
+
+// The same card, with a file of 64 MiB behind, of which 16 are kept.
+struct TiersWithAFile : testing::Test
+{
+    TiersWithAFile() { EXPECT_EQ(rows.open(nullptr), 0); }
+
+    ledger_file rows;
+    file_ledger own{rows, 0, 64 * MiB, 64 * MiB};
+    file_ledger other{rows, 1, 64 * MiB, 64 * MiB};
+    file_room room{64 * MiB};
+    tiered_ledger all{own, {}, &room};
+    tiered_ledger beside{other, {}, &room};
+    charged_bytes shown;
+};
+
+} // namespace
+
+TEST_F(TiersWithAFile, SumsHaveTheFileAndMemoryIsToldApart)
+{
+    EXPECT_EQ(all.read().virtual_bytes, (64 + 48) * MiB);
+    EXPECT_EQ(all.read().file_bytes, 48 * MiB);
+    EXPECT_EQ(all.read().memory_free_bytes(), 64 * MiB);
+    std::uint64_t token = 0;
+    ASSERT_TRUE(all.charge_virtual(60 * MiB, token));
+    ASSERT_TRUE(all.charge_file(40 * MiB, true));
+    EXPECT_EQ(all.read().virtual_used_bytes, 100 * MiB);
+    EXPECT_EQ(all.read().virtual_free_bytes(), 12 * MiB);
+    EXPECT_EQ(all.read().memory_free_bytes(), 4 * MiB);
+    EXPECT_EQ(own.read().virtual_used_bytes, 60 * MiB);
+    std::uint64_t more = 0;
+    EXPECT_FALSE(all.charge_virtual(6 * MiB, more)) << "the file is no RAM";
+    all.uncharge_file(40 * MiB);
+    all.uncharge_virtual(60 * MiB, token);
+    EXPECT_EQ(all.read().virtual_used_bytes, 0U);
+}
+
+TEST_F(TiersWithAFile, APartIsKeptForMemoryThatMoves)
+{
+    all.show_in(shown);
+    EXPECT_EQ(shown.file_limit, 48 * MiB);
+    EXPECT_FALSE(all.charge_file(50 * MiB, true));
+    EXPECT_TRUE(all.charge_file(48 * MiB, true));
+    EXPECT_FALSE(all.charge_file(2 * MiB, true));
+    EXPECT_TRUE(all.charge_file(16 * MiB, false));
+    EXPECT_FALSE(all.charge_file(2 * MiB, false));
+    EXPECT_EQ(all.read().memory_free_bytes(), 64 * MiB);
+    EXPECT_EQ(all.read().virtual_free_bytes(), 48 * MiB)
+        << "new memory does not get what others left for that part";
+    EXPECT_EQ(all.read().over_bytes(), 0U);
+    EXPECT_EQ(shown.file, 64 * MiB);
+    all.uncharge_file(64 * MiB);
+    EXPECT_EQ(shown.file, 0U);
+    EXPECT_EQ(shown.most_file, 64 * MiB);
+}
+
+TEST_F(TiersWithAFile, AllDevicesShareIt)
+{
+    EXPECT_TRUE(all.charge_file(40 * MiB, true));
+    EXPECT_FALSE(beside.charge_file(10 * MiB, true));
+    EXPECT_TRUE(beside.charge_file(8 * MiB, true));
+    all.uncharge_file(40 * MiB);
+    EXPECT_TRUE(beside.charge_file(40 * MiB, true));
+}
+
+TEST_F(Tiers, WithoutAFileNoneIsCharged)
+{
+    EXPECT_FALSE(all.charge_file(2 * MiB, true));
+    EXPECT_FALSE(own.charge_file(2 * MiB, false));
+    EXPECT_EQ(all.read().file_bytes, 0U);
+}

@@ -60,22 +60,48 @@ TEST(Settings, TiersAreCardsWithSizesInTheirOrder)
     const settings asked =
         read({{"EMUV_PHYSICAL", "1G"}, {"EMUV_TIER", "peer:2=40G,peer:1=3M"}});
     EXPECT_EQ(asked.wrong_name, nullptr);
-    ASSERT_EQ(asked.tiers.size(), 2U);
-    EXPECT_EQ(asked.tiers[0].device, 2);
-    EXPECT_EQ(asked.tiers[0].bytes, std::uint64_t{40} << 30);
-    EXPECT_EQ(asked.tiers[1].device, 1);
-    EXPECT_EQ(asked.tiers[1].bytes, std::uint64_t{2} << 20) << "whole chunks";
+    const auto &cards = asked.tiers.cards;
+    ASSERT_EQ(cards.size(), 2U);
+    EXPECT_EQ(cards[0].device, 2);
+    EXPECT_EQ(cards[0].bytes, std::uint64_t{40} << 30);
+    EXPECT_EQ(cards[1].device, 1);
+    EXPECT_EQ(cards[1].bytes, std::uint64_t{2} << 20) << "whole chunks";
     EXPECT_TRUE(read({{"EMUV_PHYSICAL", "1G"}}).tiers.empty());
 }
 
 TEST(Settings, TiersThatAreNoneAreRefused)
 {
-    for (const char *const word :
-         {"peer", "peer:1", "peer:=1G", "peer:1=", "peer:1=1M", "peer:1=many",
-          "peer:64=1G", "peer:100=1G", "peer:-1=1G", "ram=1G", "peer:1=1G,",
-          ",peer:1=1G", "peer:1=1G,peer:1=2G", "peer:1=2000T"}) {
-        const settings asked =
-            read({{"EMUV_PHYSICAL", "1G"}, {"EMUV_TIER", word}});
+    for (const char *const word : {"peer",
+                                   "peer:1",
+                                   "peer:=1G",
+                                   "peer:1=",
+                                   "peer:1=1M",
+                                   "peer:1=many",
+                                   "peer:64=1G",
+                                   "peer:100=1G",
+                                   "peer:-1=1G",
+                                   "ram",
+                                   "ram=",
+                                   "ram:1G",
+                                   "ram=1M",
+                                   "peer:1=1G,",
+                                   ",peer:1=1G",
+                                   "peer:1=1G,peer:1=2G",
+                                   "peer:1=2000T",
+                                   "ram=1G,peer:1=1G",
+                                   "ram=1G,ram=2G",
+                                   "file",
+                                   "file:/x",
+                                   "file:=1G",
+                                   "file:x=1G",
+                                   "file:/x=",
+                                   "file:/x=1M",
+                                   "file:/x,y=1G",
+                                   "file:/x=1G,ram=1G",
+                                   "file:/x=1G,peer:1=1G",
+                                   "file:/x=1G,file:/y=1G"}) {
+        const settings asked = read(
+            {{"EMUV_PHYSICAL", "1G"}, {"EMUV_TIER", word}, {"EMUV_MOVE", "1"}});
         ASSERT_NE(asked.wrong_name, nullptr) << word;
         EXPECT_STREQ(asked.wrong_name, "EMUV_TIER");
     }
@@ -86,6 +112,53 @@ TEST(Settings, TiersThatAreNoneAreRefused)
                        {"EMUV_STORE", "pages"}})
                      .wrong_name,
                  "EMUV_STORE");
+}
+
+TEST(Settings, SystemRamAmongTheTiersIsTheShareOfIt)
+{
+    const settings asked = read({{"EMUV_TIER", "peer:1=1G,ram=3G"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_TRUE(asked.limited());
+    EXPECT_EQ(asked.virtual_bytes, std::uint64_t{3} << 30);
+    EXPECT_EQ(asked.tiers.cards.size(), 1U);
+    EXPECT_FALSE(asked.tiers.has_file());
+    for (const char *const other : {"EMUV_VIRTUAL", "EMUV_INSTANCE"})
+        EXPECT_STREQ(read({{other, "1"}, {"EMUV_TIER", "ram=3G"}}).wrong_name,
+                     "EMUV_TIER")
+            << other;
+}
+
+TEST(Settings, AFileIsTheLastTier)
+{
+    const std::map<std::string, std::string> all = {
+        {"EMUV_PHYSICAL", "1G"},
+        {"EMUV_TIER", "peer:1=1G,ram=3G,file:/a=b/c d=200G"},
+        {"EMUV_MOVE", "1"}};
+    const settings asked = read(all);
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_EQ(asked.tiers.folder, "/a=b/c d");
+    EXPECT_EQ(asked.tiers.file_bytes, std::uint64_t{200} << 30);
+    EXPECT_TRUE(asked.tiers.needs_handles());
+    EXPECT_FALSE(read({{"EMUV_TIER", "ram=3G"}}).tiers.needs_handles());
+}
+
+TEST(Settings, AFileNeedsMovementAndAddressesThatAreMappedNowhere)
+{
+    constexpr const char *in_vain[][2] = {{"EMUV_MOVE", "0"},
+                                          {"EMUV_MOVE", "check"},
+                                          {"EMUV_AWAY", "mapped"},
+                                          {"EMUV_TRUST", "all"},
+                                          {"EMUV_TRUST", "mine"}};
+    for (const auto &[name, value] : in_vain) {
+        std::map<std::string, std::string> all = {{"EMUV_PHYSICAL", "1G"},
+                                                  {"EMUV_TIER", "file:/x=1G"},
+                                                  {"EMUV_MOVE", "always"}};
+        all[name] = value;
+        EXPECT_STREQ(read(all).wrong_name, "EMUV_TIER") << name << value;
+        all["EMUV_MOVE"] = "1";
+        all["EMUV_AWAY"] = "unmapped";
+        EXPECT_EQ(read(all).wrong_name, nullptr) << name << value;
+    }
 }
 
 TEST(Settings, MemoryMovesWhereThatIsAskedFor)
@@ -123,7 +196,7 @@ TEST(Settings, ADefaultHoldsWhereTheUserSaysNothing)
               move_kind::check);
     const char *const tier = "peer:1=1G";
     asked = read({{"EMUV_INSTANCE", "0,1"}, {"EMUV_TIER_DEFAULT", tier}});
-    EXPECT_EQ(asked.tiers.size(), 1U);
+    EXPECT_EQ(asked.tiers.cards.size(), 1U);
     EXPECT_EQ(asked.tiers_by, said_by::defaults);
     for (const char *const word : {"peer:2=1G", "none"}) {
         asked = read({{"EMUV_INSTANCE", "0,1"},
@@ -131,7 +204,8 @@ TEST(Settings, ADefaultHoldsWhereTheUserSaysNothing)
                       {"EMUV_TIER_DEFAULT", tier}});
         EXPECT_EQ(asked.wrong_name, nullptr);
         EXPECT_EQ(asked.tiers_by, said_by::user);
-        EXPECT_EQ(asked.tiers.size(), std::string(word) == "none" ? 0U : 1U);
+        EXPECT_EQ(asked.tiers.cards.size(),
+                  std::string(word) == "none" ? 0U : 1U);
     }
     // It is named as what it is.
     asked = read({{"EMUV_MOVE_DEFAULT", "yes"}});
@@ -174,8 +248,8 @@ TEST(Settings, AnInstanceThatLendsByDefaultAloneCanBeLeftOut)
     EXPECT_FALSE(asked.leave_out_lender(3)) << "there is none";
     EXPECT_TRUE(asked.leave_out_lender(2));
     EXPECT_EQ(asked.instances, (std::vector{3, 1}));
-    ASSERT_EQ(asked.tiers.size(), 1U);
-    EXPECT_EQ(asked.tiers[0].device, 1);
+    ASSERT_EQ(asked.tiers.cards.size(), 1U);
+    EXPECT_EQ(asked.tiers.cards[0].device, 1);
     EXPECT_TRUE(asked.leave_out_lender(1));
     EXPECT_EQ(asked.instances, std::vector{3});
     EXPECT_TRUE(asked.tiers.empty());
@@ -187,11 +261,68 @@ TEST(Settings, AnInstanceThatLendsByDefaultAloneCanBeLeftOut)
     EXPECT_FALSE(asked.leave_out_lender(2)) << "the user wants it";
     EXPECT_FALSE(asked.leave_out_lender(1)) << "the user wants one behind it";
     EXPECT_EQ(asked.instances, (std::vector{3, 1, 7}));
-    EXPECT_EQ(asked.tiers.size(), 1U);
+    EXPECT_EQ(asked.tiers.cards.size(), 1U);
     asked = read({{"EMUV_INSTANCE", "3,1"}, {"EMUV_TIER", "peer:1=1G"}});
     EXPECT_FALSE(asked.leave_out_lender(1));
     asked = read({{"EMUV_INSTANCE", "3,1"}});
     EXPECT_FALSE(asked.leave_out_lender(1)) << "the program may use that card";
+}
+
+TEST(Settings, ALenderThatIsLeftOutTakesNoFileWithIt)
+{
+    settings asked = read({{"EMUV_INSTANCE", "3,1"},
+                           {"EMUV_TIER", "file:/x=2G"},
+                           {"EMUV_TIER_DEFAULT", "peer:1=1G"},
+                           {"EMUV_MOVE_DEFAULT", "1"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_TRUE(asked.leave_out_lender(1));
+    EXPECT_EQ(asked.instances, std::vector{3});
+    EXPECT_TRUE(asked.tiers.cards.empty());
+    EXPECT_EQ(asked.tiers.folder, "/x");
+    EXPECT_EQ(asked.tiers.file_bytes, std::uint64_t{2} << 30);
+    asked = read({{"EMUV_INSTANCE", "3,1,2"},
+                  {"EMUV_TIER", "peer:1=1G,file:/x=2G"},
+                  {"EMUV_TIER_DEFAULT", "peer:1=1G,peer:2=1G"},
+                  {"EMUV_MOVE", "1"}});
+    EXPECT_FALSE(asked.leave_out_lender(1)) << "the user wants it";
+    EXPECT_TRUE(asked.leave_out_lender(2));
+    EXPECT_EQ(asked.tiers.cards.size(), 1U);
+    EXPECT_TRUE(asked.tiers.has_file());
+}
+
+TEST(Settings, ADefaultMayNameCardsAlone)
+{
+    for (const char *const word :
+         {"ram=1G", "file:/x=1G", "peer:1=1G,ram=1G", "peer:1=1G,file:/x=1G"})
+        for (const char *const own : {"", "none", "peer:1=1G"}) {
+            const settings asked = read({{"EMUV_PHYSICAL", "1G"},
+                                         {"EMUV_MOVE", "1"},
+                                         {"EMUV_TIER", own},
+                                         {"EMUV_TIER_DEFAULT", word}});
+            EXPECT_STREQ(asked.wrong_name, "EMUV_TIER_DEFAULT") << word << own;
+            EXPECT_STREQ(asked.wrong_value, word);
+        }
+    // The user's own tiers stand in its place, all of them.
+    const settings asked =
+        read({{"EMUV_TIER", "ram=1G"}, {"EMUV_TIER_DEFAULT", "peer:1=1G"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_TRUE(asked.tiers.cards.empty());
+    EXPECT_EQ(asked.virtual_bytes, std::uint64_t{1} << 30);
+}
+
+TEST(Settings, AFileGoesWithMovementByDefault)
+{
+    const std::map<std::string, std::string> all = {{"EMUV_PHYSICAL", "1G"},
+                                                    {"EMUV_TIER", "file:/x=1G"},
+                                                    {"EMUV_MOVE_DEFAULT", "1"}};
+    EXPECT_EQ(read(all).wrong_name, nullptr);
+    auto other = all;
+    other["EMUV_MOVE"] = "0";
+    EXPECT_STREQ(read(other).wrong_name, "EMUV_TIER");
+    // The store is to blame, not that nothing moves with it.
+    other = all;
+    other["EMUV_STORE"] = "pages";
+    EXPECT_STREQ(read(other).wrong_name, "EMUV_STORE");
 }
 
 TEST(Settings, WhatIsNotUnderstoodIsNamed)

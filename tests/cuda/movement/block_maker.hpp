@@ -18,7 +18,8 @@
 #include <vector>
 
 /// The first device's memory, all of it in blocks. As much as the share has
-/// room for comes to be in VRAM, the rest beyond it. For one thread.
+/// room for comes to be in VRAM, the rest beyond it: in system RAM, or in the
+/// mover's file. For one thread.
 class block_maker final : public emuv::cuda::relief
 {
 public:
@@ -56,6 +57,27 @@ public:
         return result;
     }
 
+    /// Reserves addresses for make_in_file().
+    CUresult reserve(CUdeviceptr *at, std::uint64_t bytes)
+    {
+        const CUresult result = of_.calls.cuMemAddressReserve(
+            at, reserved(bytes), emuv::cuda::chunk_bytes, 0, 0);
+        if (result == CUDA_SUCCESS)
+            bytes_[*at] = bytes;
+        return result;
+    }
+    /// Makes a block there, of one unit, in the file alone. From any thread.
+    bool make_in_file(CUdeviceptr at, std::uint64_t bytes, CUcontext context)
+    {
+        if (!of_.moves.charge_file(bytes))
+            return false;
+        emuv::cuda::unit whole;
+        whole.at = at;
+        whole.bytes = bytes;
+        of_.moves.add(at, bytes, context, {whole}, 0, {});
+        return true;
+    }
+
     /// Waits for all work, as the driver does.
     CUresult free(CUdeviceptr base)
     {
@@ -70,7 +92,9 @@ public:
             result = result == CUDA_SUCCESS ? one : result;
         };
         for (std::size_t i = 0; i < left.units.size(); i++)
-            if (left.away[i])
+            if (left.units[i].handle == 0)
+                continue; // it was in the file
+            else if (left.away[i])
                 keep(of_.calls.cuMemRelease(left.units[i].handle));
             else
                 keep(unmap(left.units[i], left.host[i]));
@@ -105,8 +129,14 @@ private:
     std::uint64_t charge_vram(std::uint64_t bytes, std::uint64_t unit_bytes)
     {
         using namespace emuv::cuda;
-        const std::uint64_t share =
-            of_.shares.charge_share_of_vram(device, bytes);
+        std::uint64_t share = of_.shares.charge_share_of_vram(device, bytes);
+        if (const usage now = of_.shares.ledger_of(device).read();
+            now.file_bytes > 0) {
+            const std::uint64_t over =
+                std::min(round_up(now.over_bytes(), chunk_bytes), share);
+            of_.shares.uncharge_vram(device, over);
+            share -= over;
+        }
         const std::uint64_t whole = whole_units(bytes, unit_bytes, share);
         if (bytes - whole >
             of_.shares.ledger_of(device).read().virtual_free_bytes())
@@ -130,8 +160,12 @@ private:
         std::vector<ram_charge> charges;
         for (std::uint64_t at = vram_bytes;
              at < bytes && result == CUDA_SUCCESS;) {
-            const auto one = of_.shares.charge_ram(
-                device, next_unit(bytes - at, unit_bytes));
+            const std::uint64_t next = next_unit(bytes - at, unit_bytes);
+            const usage now = of_.shares.ledger_of(device).read();
+            const auto one =
+                now.file_bytes == 0 || now.virtual_free_bytes() >= next
+                    ? of_.shares.charge_ram(device, next)
+                    : std::nullopt;
             if (!one) {
                 result = CUDA_ERROR_OUT_OF_MEMORY;
                 break;
@@ -141,9 +175,27 @@ private:
                                   one->token, units);
             at += one->bytes;
         }
+        const bool in_file = result == CUDA_ERROR_OUT_OF_MEMORY &&
+                             of_.moves.charge_file(bytes - vram_bytes);
+        if (in_file) {
+            for (; units.size() > first_host; units.pop_back())
+                unmap(units.back(), true);
+            for (const ram_charge &each : charges)
+                of_.shares.uncharge_ram(device, each);
+            charges.clear();
+            result = CUDA_SUCCESS;
+        }
         const CUmemAccessDesc access = access_of(device);
-        if (result == CUDA_SUCCESS)
-            result = of_.calls.cuMemSetAccess(base, bytes, &access, 1);
+        const std::uint64_t mapped = in_file ? vram_bytes : bytes;
+        if (result == CUDA_SUCCESS && mapped > 0)
+            result = of_.calls.cuMemSetAccess(base, mapped, &access, 1);
+        for (std::uint64_t at = vram_bytes; in_file && at < bytes;) {
+            unit next;
+            next.at = base + at;
+            next.bytes = next_unit(bytes - at, unit_bytes);
+            units.push_back(next);
+            at += next.bytes;
+        }
         if (result != CUDA_SUCCESS) {
             for (std::size_t i = 0; i < units.size(); i++)
                 unmap(units[i], i >= first_host);

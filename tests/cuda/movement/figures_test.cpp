@@ -32,7 +32,7 @@ protected:
             all_.landed(one, step_, now_);
         }
     }
-    void publish() { all_.publish({treatment::moving, 7, 3, large_}, now_); }
+    void publish() { all_.publish({treatment::moving, 7, 3, 2, large_}, now_); }
 
     device_statistics page_;
     figures all_{&page_};
@@ -89,6 +89,7 @@ TEST_F(Figures, EachPlaceHasItsTrafficAndAStepThatWithOtherCards)
     publish();
     EXPECT_EQ(page_.in_ram_bytes, 7u);
     EXPECT_EQ(page_.on_cards_bytes, 3u);
+    EXPECT_EQ(page_.in_file_bytes, 2U);
     ASSERT_EQ(page_.samples, 1u);
     EXPECT_EQ(page_.kept[0].fetched_bytes, 142u);
     EXPECT_EQ(page_.kept[0].evicted_bytes, 15u);

@@ -150,6 +150,19 @@ public:
         return charged_to(device).avoid(gone.token);
     }
 
+    /// Charges the file for memory that has no room in system RAM.
+    /// @param bytes  whole chunks
+    /// @param is_new  the memory is being made; else it moves there
+    /// @return false where there is no file, or not so much in it
+    bool charge_file(int device, std::uint64_t bytes, bool is_new)
+    {
+        return charged_to(device).charge_file(bytes, is_new);
+    }
+    void uncharge_file(int device, std::uint64_t bytes)
+    {
+        charged_to(device).uncharge_file(bytes);
+    }
+
     /// For a moment no memory beyond the share is charged where what this
     /// token stands for would lie.
     void avoid(int device, std::uint64_t token)

@@ -25,6 +25,9 @@ struct usage
     std::uint64_t virtual_used_bytes = 0;
     /// Of virtual_bytes: VRAM of other cards.
     std::uint64_t lent_bytes = 0;
+    /// Of virtual_bytes, and of those used: in a file.
+    std::uint64_t file_bytes = 0;
+    std::uint64_t file_used_bytes = 0;
     /// Free physical bytes belong to charges that wait: others fail.
     bool spoken_for = false;
 
@@ -39,6 +42,21 @@ struct usage
         return virtual_used_bytes < virtual_bytes
                    ? virtual_bytes - virtual_used_bytes
                    : 0;
+    }
+    /// All that is used beyond the sum of all limits: memory that
+    /// moves may exceed the file's.
+    std::uint64_t over_bytes() const
+    {
+        const std::uint64_t used = physical_used_bytes + virtual_used_bytes;
+        const std::uint64_t all = physical_bytes + virtual_bytes;
+        return used > all ? used - all : 0;
+    }
+    /// Of the free virtual bytes, those that are in no file.
+    std::uint64_t memory_free_bytes() const
+    {
+        const std::uint64_t all = virtual_bytes - file_bytes;
+        const std::uint64_t used = virtual_used_bytes - file_used_bytes;
+        return used < all ? all - used : 0;
     }
 };
 
@@ -161,6 +179,24 @@ public:
         give_virtual(bytes, token);
     }
 
+    /// Charges the file, where there is one, for memory that has no room in
+    /// system RAM.
+    /// @param is_new  the memory is being made; else it moves there
+    bool charge_file(std::uint64_t bytes, bool is_new)
+    {
+        if (!take_file(bytes, is_new))
+            return false;
+        if (shown_ != nullptr)
+            note_more(shown_->file, shown_->most_file, bytes);
+        return true;
+    }
+    void uncharge_file(std::uint64_t bytes)
+    {
+        if (shown_ != nullptr)
+            note_less(shown_->file, bytes);
+        give_file(bytes);
+    }
+
     /// Says that there is no memory where what this charge stands for would lie
     /// (peer_of()). For a moment none is charged there.
     /// @return true if such memory may be had elsewhere
@@ -198,6 +234,8 @@ private:
         return take_virtual(bytes, token);
     }
     virtual void give_virtual(std::uint64_t bytes, std::uint64_t token) = 0;
+    virtual bool take_file(std::uint64_t, bool) { return false; }
+    virtual void give_file(std::uint64_t) {}
 
     bool note_charged(bool charged, std::uint64_t bytes)
     {

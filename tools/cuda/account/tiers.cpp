@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Places for memory beyond a share: other cards, then system RAM.
+// Places for memory beyond a share: other cards, system RAM, a file.
 #include "account/tiers.hpp"
 
 #include "base/thread.hpp"
@@ -13,8 +13,9 @@ constexpr std::uint64_t ask_again_ns = 1000000000;
 
 } // namespace
 
-tiered_ledger::tiered_ledger(ledger &own, const std::vector<peer_tier> &peers)
-    : own_(own)
+tiered_ledger::tiered_ledger(ledger &own, const std::vector<peer_tier> &peers,
+                             file_room *file)
+    : own_(own), file_(file)
 {
     for (const peer_tier &each : peers) {
         peers_.push_back(std::make_unique<lent>());
@@ -37,6 +38,12 @@ usage tiered_ledger::read() const
         now.virtual_used_bytes += used;
         now.virtual_bytes += lendable;
         now.lent_bytes += lendable;
+    }
+    if (file_ != nullptr) {
+        now.file_bytes = file_->new_bytes();
+        now.file_used_bytes = file_->used_bytes();
+        now.virtual_bytes += now.file_bytes;
+        now.virtual_used_bytes += now.file_used_bytes;
     }
     return now;
 }
@@ -93,6 +100,8 @@ void tiered_ledger::show_in(charged_bytes &where)
     for (const auto &each : peers_)
         where.lent[static_cast<unsigned>(each->of.device) % max_devices].limit =
             each->of.bytes;
+    if (file_ != nullptr)
+        where.file_limit = file_->new_bytes();
 }
 
 bool tiered_ledger::avoid(std::uint64_t token)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Places for memory beyond a share: other cards, then system RAM.
+// Places for memory beyond a share: other cards, system RAM, a file.
 #pragma once
 
+#include "account/file_room.hpp"
 #include "account/ledger.hpp"
 
 #include <atomic>
@@ -19,14 +20,16 @@ struct peer_tier
     ledger *limits = nullptr; ///< that card's, which is charged too
 };
 
-/// The ledger of a device that may use other cards. Virtual memory is charged
-/// to the first card that has room, by its own ledger, too; then to system RAM.
-/// All else is the device's own ledger's.
+/// The ledger of a device that may use other cards, or a file. Virtual memory
+/// is charged to the first card that has room, by its own ledger, too; then to
+/// system RAM. The file is charged for what has room nowhere else. All else is
+/// the device's own ledger's.
 class tiered_ledger final : public ledger
 {
 public:
-    /// @param own, peers  outlive this object
-    tiered_ledger(ledger &own, const std::vector<peer_tier> &peers);
+    /// @param own, peers, file  outlive this object. Null: there is no file
+    tiered_ledger(ledger &own, const std::vector<peer_tier> &peers,
+                  file_room *file = nullptr);
 
     usage read() const override;
     void report(const counters &since_last_report) const override
@@ -65,11 +68,17 @@ private:
         return own_.charge_virtual(bytes, token);
     }
     void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
+    bool take_file(std::uint64_t bytes, bool is_new) override
+    {
+        return file_ != nullptr && file_->charge(bytes, is_new);
+    }
+    void give_file(std::uint64_t bytes) override { file_->uncharge(bytes); }
     static bool take(lent &from, std::uint64_t bytes);
     [[nodiscard]] lent *lender_of(std::uint64_t token) const;
 
     ledger &own_;
     std::vector<std::unique_ptr<lent>> peers_; // in order
+    file_room *const file_;
 };
 
 } // namespace emuv::cuda

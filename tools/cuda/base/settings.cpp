@@ -107,12 +107,53 @@ public:
             wrong(name, given);
     }
 
-    void tiers(const char *name, std::vector<tier> &all)
+    void tiers(const char *name, places &all)
     {
         const char *const given = get_(name);
-        if (!value(given).empty() && value(given) != "none" &&
-            !read_tiers(value(given), all))
-            wrong(name, given);
+        if (value(given).empty() || value(given) == "none")
+            return;
+        if (const char *const why = places_reader::read(value(given), all);
+            why != nullptr)
+            wrong(name, given, why);
+    }
+
+    // A default may offer other cards. System RAM and disks are the user's to
+    // spend.
+    void default_tiers(const char *name, places &all)
+    {
+        tiers(name, all);
+        if (all.ram_bytes || all.has_file())
+            wrong(name, get_(name),
+                  "has more than other cards' VRAM: a default may name cards "
+                  "alone");
+    }
+
+    // System RAM among the tiers is the share of it.
+    void share_ram(const char *name)
+    {
+        if (!read.tiers.ram_bytes)
+            return;
+        if (!read.instances.empty())
+            wrong(name, get_(name),
+                  "has system RAM, of which an instance has a share of its "
+                  "own");
+        else if (read.virtual_bytes)
+            wrong(name, get_(name), "has system RAM, and so has EMUV_VIRTUAL");
+        read.virtual_bytes = read.tiers.ram_bytes;
+    }
+
+    void check_file(const char *name)
+    {
+        if (!read.tiers.has_file())
+            return;
+        if (read.move != move_kind::on && read.move != move_kind::always)
+            wrong(name, get_(name),
+                  "has a file, from which memory has to move: EMUV_MOVE=1 is "
+                  "missing");
+        else if (!read.unmaps())
+            wrong(name, get_(name),
+                  "has a file, and what is there is mapped nowhere: "
+                  "EMUV_AWAY=unmapped is missing");
     }
 
     void path(const char *name, const char *&set)
@@ -163,7 +204,7 @@ void check_together(reader &from, char *(*get)(const char *name))
     if (pages && read.move_by == said_by::defaults)
         read.move = move_kind::off;
     if (!read.limited() && read.tiers_by == said_by::defaults)
-        read.tiers.clear();
+        read.tiers = {};
     if (read.moves() && pages)
         from.wrong("EMUV_STORE", get("EMUV_STORE"),
                    "does not go with EMUV_MOVE: pages do not move");
@@ -209,7 +250,7 @@ void check_together(reader &from, char *(*get)(const char *name))
     from.size(variable, from.read.member);
 #define EMUV_READ_TIERS(member, variable, ...)                                 \
     EMUV_READ_NAME(member, variable);                                          \
-    from.tiers(variable "_DEFAULT", from.read.default_##member);               \
+    from.default_tiers(variable "_DEFAULT", from.read.default_##member);       \
     from.tiers(variable, from.read.member);                                    \
     if (from.read.member##_by == said_by::defaults)                            \
         from.read.member = from.read.default_##member;
@@ -228,7 +269,9 @@ settings read_settings(char *(*get)(const char *name))
                      values, text)                                             \
     EMUV_READ_##kind(member, variable, values)
 #include "base/settings.def"
+    from.share_ram("EMUV_TIER");
     check_together(from, get);
+    from.check_file("EMUV_TIER");
     return from.read;
 }
 
@@ -241,12 +284,13 @@ bool settings::leave_out_lender(int device)
         return each.device >= device;
     };
     if (device < 1 || static_cast<std::size_t>(device) >= instances.size() ||
-        std::none_of(default_tiers.begin(), default_tiers.end(), is_of) ||
+        std::none_of(default_tiers.cards.begin(), default_tiers.cards.end(),
+                     is_of) ||
         (tiers_by == said_by::user &&
-         std::any_of(tiers.begin(), tiers.end(), goes)))
+         std::any_of(tiers.cards.begin(), tiers.cards.end(), goes)))
         return false;
     instances.resize(static_cast<std::size_t>(device));
-    std::erase_if(tiers, goes);
+    std::erase_if(tiers.cards, goes);
     return true;
 }
 

@@ -47,8 +47,8 @@ struct settings
 #define EMUV_MEMBER_INSTANCES(member) std::vector<int> member;
 #define EMUV_MEMBER_SIZE(member) std::optional<std::uint64_t> member;
 #define EMUV_MEMBER_TIERS(member)                                              \
-    std::vector<tier> member;                                                  \
-    std::vector<tier> default_##member;                                        \
+    places member;                                                             \
+    places default_##member; /* cards alone */                                 \
     EMUV_MEMBER_BY(member)
 #define EMUV_MEMBER_LEDGER(member) const char *member = nullptr;
 #define EMUV_MEMBER_FLAG(member) bool member = false;
@@ -94,7 +94,7 @@ struct settings
     /// @param card  all that the card has
     std::uint64_t vram_limit(int device, std::uint64_t card) const
     {
-        for (const tier &each : tiers)
+        for (const tier &each : tiers.cards)
             if (each.device == device)
                 return each.bytes;
         return physical_bytes.value_or(card);

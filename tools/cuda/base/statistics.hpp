@@ -31,6 +31,9 @@ struct charged_bytes
     std::uint64_t most_vram = 0;
     std::uint64_t most_ram = 0;
     std::uint64_t lends = 0; ///< of vram: memory of other devices
+    std::uint64_t file = 0;
+    std::uint64_t most_file = 0;
+    std::uint64_t file_limit = 0; ///< 0: there is no file
     lent_bytes lent[max_devices] =
         {}; ///< beyond vram, by the card where it lies
 
@@ -46,8 +49,11 @@ struct charged_bytes
         return all;
     }
     /// Charged beyond VRAM, and at most.
-    std::uint64_t beyond() const { return ram + on_cards().now; }
-    std::uint64_t most_beyond() const { return most_ram + on_cards().most; }
+    std::uint64_t beyond() const { return ram + on_cards().now + file; }
+    std::uint64_t most_beyond() const
+    {
+        return most_ram + on_cards().most + most_file;
+    }
     /// True if anything was ever charged.
     bool any() const { return most_vram != 0 || most_beyond() != 0; }
 };
@@ -139,8 +145,9 @@ struct device_statistics
     /// cards.
     std::uint64_t in_ram_bytes = 0;
     std::uint64_t on_cards_bytes = 0;
-    std::uint64_t steps = 0; ///< ever
-    std::uint64_t round = 0; ///< launches in a step; 0: no rhythm known
+    std::uint64_t in_file_bytes = 0; ///< and of that in the file
+    std::uint64_t steps = 0;         ///< ever
+    std::uint64_t round = 0;         ///< launches in a step; 0: no rhythm known
     /// The last ones, in a ring: samples ever, of which the last are kept.
     std::uint64_t samples = 0;
     step_figures kept[max_kept];
@@ -153,6 +160,8 @@ struct device_statistics
     char stopped[160] = {};                  ///< why movement ended
     moved_bytes with_ram = {};               ///< ever
     moved_bytes with_card[max_devices] = {}; ///< ever, by the card that lends
+    /// Ever, between system RAM and the file: read from it, and written to it.
+    moved_bytes with_file = {};
 };
 
 /// The answer to whether memory of a process can move, and why it cannot.
@@ -170,7 +179,7 @@ enum class mobility : std::uint32_t
 struct statistics_head
 {
     static constexpr std::uint64_t right_magic = 0x3161747356756d65; // emuVsta1
-    static constexpr std::uint32_t right_version = 3;
+    static constexpr std::uint32_t right_version = 4;
     static constexpr std::size_t max_vain = 4;
 
     std::uint64_t magic = 0;

@@ -142,6 +142,12 @@ void add_tiers(const device_statistics &of, summary &to)
                          .charged_bytes = of.charged.ram,
                          .most_bytes = of.charged.most_ram,
                          .moved = of.with_ram});
+    if (of.charged.file_limit > 0)
+        to.beyond.push_back({.card = summary::tier::file,
+                             .limit_bytes = of.charged.file_limit,
+                             .charged_bytes = of.charged.file,
+                             .most_bytes = of.charged.most_file,
+                             .moved = of.with_file});
 }
 
 void add_lists(const device_statistics &of, summary &to)
@@ -375,8 +381,9 @@ void describe_tiers(const summary &of, std::vector<std::string> &lines)
     lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", "beyond VRAM",
                          "HELD", "OF", "AT MOST", "FETCHED", "EVICTED"));
     for (const summary::tier &each : of.beyond) {
-        const std::string name =
-            each.card < 0 ? "system RAM" : text("peer:%d", each.card);
+        const std::string name = each.card == summary::tier::file ? "file"
+                                 : each.card < 0                  ? "system RAM"
+                                                 : text("peer:%d", each.card);
         lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", name.c_str(),
                              show_size(each.charged_bytes).text,
                              show_size(each.limit_bytes).text,
@@ -390,7 +397,13 @@ void describe_tiers(const summary &of, std::vector<std::string> &lines)
 void describe_beyond(const summary &of, std::vector<std::string> &lines)
 {
     const std::uint64_t on_cards = std::min(of.on_cards_bytes, of.in_ram_bytes);
-    const std::string in_ram = show_size(of.in_ram_bytes - on_cards).text;
+    const std::uint64_t in_file =
+        std::min(of.in_file_bytes, of.in_ram_bytes - on_cards);
+    const std::string in_ram =
+        show_size(of.in_ram_bytes - on_cards - in_file).text;
+    if (in_file > 0)
+        lines.push_back(text("  %s of the program's memory lie in the file",
+                             show_size(in_file).text));
     lines.push_back(
         on_cards == 0
             ? "  " + in_ram + " of the program's memory lie in system RAM"
@@ -448,6 +461,7 @@ summary summarize(const device_statistics &of, mobility memory)
     made.virtual_bytes = of.virtual_bytes;
     made.in_ram_bytes = of.in_ram_bytes;
     made.on_cards_bytes = of.on_cards_bytes;
+    made.in_file_bytes = of.in_file_bytes;
     made.stopped = string_of(of.stopped);
     made.steps_ever = of.steps;
     made.round = of.round;
@@ -479,7 +493,7 @@ std::vector<std::string> describe(const summary &what, mobility memory)
         lines.push_back(text("  %s of that VRAM are lent: memory of another "
                              "device lies there",
                              show_size(what.charged.lends).text));
-    if (what.is_lent())
+    if (what.is_lent() || what.has_file())
         describe_tiers(what, lines);
     if (what.charged.most_beyond() == 0) {
         lines.emplace_back("  all of its memory is in VRAM: emuV does not make "

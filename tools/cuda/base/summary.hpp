@@ -29,22 +29,25 @@ struct summary
     /// A tier of memory beyond the share.
     struct tier
     {
-        int card = -1; ///< whose VRAM it is; -1: system RAM
+        static constexpr int file = -2;
+        int card = -1; ///< whose VRAM it is; -1: system RAM; or file
         std::uint64_t limit_bytes = 0;
         std::uint64_t charged_bytes = 0;
         std::uint64_t most_bytes = 0;
-        moved_bytes moved = {}; ///< between it and VRAM, ever
+        /// Ever, between it and VRAM; of a file, between it and system RAM.
+        moved_bytes moved = {};
     };
 
     treatment is = treatment::resident;
     charged_bytes charged;
-    std::vector<tier> beyond; ///< cards that lend, and system RAM
+    std::vector<tier> beyond; ///< cards that lend, system RAM, the file
     std::uint64_t link_rate = 0;
     std::uint64_t card_bytes = 0;
     std::uint64_t share_bytes = 0;
     std::uint64_t virtual_bytes = 0;
     std::uint64_t in_ram_bytes = 0;   ///< beyond VRAM
     std::uint64_t on_cards_bytes = 0; ///< of those: on other cards
+    std::uint64_t in_file_bytes = 0;  ///< of those: in the file
     std::string stopped; ///< why movement ended; empty while it goes on
 
     std::uint64_t steps_ever = 0;
@@ -84,7 +87,12 @@ struct summary
     /// where that is not known.
     double link_share(double bytes) const;
     /// True if other cards lend it VRAM.
-    bool is_lent() const { return beyond.size() > 1; }
+    bool is_lent() const { return !beyond.empty() && beyond.front().card >= 0; }
+    /// True if there is a file for what has no room in system RAM.
+    bool has_file() const
+    {
+        return !beyond.empty() && beyond.back().card == tier::file;
+    }
 };
 
 /// Adds a device's figures up, and draws a conclusion if they allow one.

@@ -131,8 +131,8 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
         return CUDA_ERROR_INVALID_VALUE;
     // The attribute belongs to the memory that is there now, and would not move
     // with a unit.
-    if (ours)
-        ours->fix(address);
+    if (ours && !ours->fix(address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuPointerSetAttribute)(value, attribute, address);
 }
 

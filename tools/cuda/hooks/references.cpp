@@ -8,10 +8,11 @@ using namespace emuv::cuda;
 namespace {
 
 // The current device's memory there stays where it is.
-void stay(const entry &ours, CUdeviceptr at)
+// @return false where it cannot come from the file
+bool stays(const entry &ours, CUdeviceptr at)
 {
-    if (mover *const moves = ours ? ours.moving() : nullptr)
-        moves->fix(at);
+    mover *const moves = ours ? ours.moving() : nullptr;
+    return moves == nullptr || moves->fix(at);
 }
 
 } // namespace
@@ -21,8 +22,8 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
                                        unsigned long long flags)
 {
     const entry ours;
-    if (ours)
-        ours->fix(address);
+    if (ours && !ours->fix(address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuMemGetHandleForAddressRange)(handle, address, bytes,
                                                     type, flags);
 }
@@ -33,11 +34,14 @@ CUresult cuTexObjectCreate(CUtexObject *object,
                            const CUDA_RESOURCE_VIEW_DESC *view)
 {
     const entry ours;
+    bool done = true;
     if (resource != nullptr && resource->resType == CU_RESOURCE_TYPE_LINEAR)
-        stay(ours, resource->res.linear.devPtr);
+        done = stays(ours, resource->res.linear.devPtr);
     else if (resource != nullptr &&
              resource->resType == CU_RESOURCE_TYPE_PITCH2D)
-        stay(ours, resource->res.pitch2D.devPtr);
+        done = stays(ours, resource->res.pitch2D.devPtr);
+    if (!done)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuTexObjectCreate)(object, resource, texture, view);
 }
 
@@ -45,7 +49,8 @@ CUresult cuTexRefSetAddress_v2(size_t *offset, CUtexref reference,
                                CUdeviceptr address, size_t bytes)
 {
     const entry ours;
-    stay(ours, address);
+    if (!stays(ours, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuTexRefSetAddress_v2)(offset, reference, address, bytes);
 }
 
@@ -54,7 +59,8 @@ CUresult cuTexRefSetAddress2D_v3(CUtexref reference,
                                  CUdeviceptr address, size_t pitch)
 {
     const entry ours;
-    stay(ours, address);
+    if (!stays(ours, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuTexRefSetAddress2D_v3)(reference, array, address, pitch);
 }
 
@@ -63,6 +69,7 @@ CUresult cuTexRefSetAddress2D_v2(CUtexref reference,
                                  CUdeviceptr address, size_t pitch)
 {
     const entry ours;
-    stay(ours, address);
+    if (!stays(ours, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return EMUV_REAL(cuTexRefSetAddress2D_v2)(reference, array, address, pitch);
 }

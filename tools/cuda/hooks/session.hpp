@@ -16,6 +16,7 @@
 #include "memory/memory.hpp"
 #include "movement/kernels.hpp"
 #include "movement/pinned.hpp"
+#include "store/file_store.hpp"
 
 namespace emuv::cuda {
 
@@ -30,6 +31,8 @@ struct state
     budget *shares = nullptr;
     /// The source of system RAM.
     store *beyond = nullptr;
+    /// For what has no room there; or null.
+    file_store *file = nullptr;
     /// The memory of executable graphs.
     graphs *executable = nullptr;
     memory *table = nullptr;
@@ -50,11 +53,13 @@ struct state
 
     /// The allocation around an address stays as it is from now on, for all
     /// movers but one.
-    void fix(CUdeviceptr at, const mover *but = nullptr) const
+    /// @return false where its memory cannot come from the file
+    bool fix(CUdeviceptr at, const mover *but = nullptr) const
     {
+        bool done = true;
         for (mover *each : movers)
-            if (each != but)
-                each->fix(at);
+            done = (each == but || each->fix(at)) && done;
+        return done;
     }
 
     /// Words are copied to a device that may be a table of addresses: kernels

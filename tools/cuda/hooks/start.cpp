@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starts the library: turns the settings into limits that are kept.
+#include "account/file_room.hpp"
 #include "account/tiers.hpp"
 #include "base/size.hpp"
 #include "base/summary.hpp"
@@ -9,6 +10,7 @@
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 #include "movement/remembered.hpp"
+#include "store/placement.hpp"
 #include "store/store_choice.hpp"
 
 #include <algorithm>
@@ -94,7 +96,13 @@ void advise(const refusal_notice &notice, char *text, std::size_t length)
     const usage &limits = notice.limits;
     const size_text missing = show_size(notice.missing_bytes());
     const bool has_instance = clients != nullptr && !clients->empty();
-    if (notice.missing_bytes() == 0)
+    if (limits.file_bytes > 0 && notice.bytes > limits.physical_bytes +
+                                                    limits.virtual_bytes -
+                                                    limits.file_bytes)
+        std::snprintf(text, length,
+                      "It is larger than VRAM and system RAM together, and "
+                      "work would need all of it there");
+    else if (notice.missing_bytes() == 0)
         std::snprintf(text, length,
                       "The limits have room, but the card or this machine has "
                       "none: see nvidia-smi and free -h");
@@ -113,8 +121,9 @@ void advise(const refusal_notice &notice, char *text, std::size_t length)
         std::snprintf(text, length,
                       "It lacks %s: a larger %s would take it, or hold less",
                       missing.text,
-                      has_instance ? "instance (emuvctl create --virtual)"
-                                   : "--virtual");
+                      limits.file_bytes > 0 ? "file (--tier)"
+                      : has_instance ? "instance (emuvctl create --virtual)"
+                                     : "--virtual");
 }
 
 void tell_refusal(const refusal_notice &notice)
@@ -129,7 +138,8 @@ void tell_refusal(const refusal_notice &notice)
         show_size(notice.own_vram_bytes).text,
         show_size(notice.limits.virtual_used_bytes).text,
         show_size(notice.limits.virtual_bytes).text,
-        lends ? "beyond it" : "system RAM", advice);
+        lends || notice.limits.file_bytes > 0 ? "beyond it" : "system RAM",
+        advice);
 }
 
 void tell_footprint(std::uint64_t taken, std::uint64_t missing)
@@ -154,8 +164,11 @@ void in_child()
         for (instance_ledger *client : *clients)
             client->close_after_fork();
     clients = nullptr;
-    if (state *const was = active.load(std::memory_order_acquire))
+    if (state *const was = active.load(std::memory_order_acquire)) {
         was->record.close_after_fork();
+        if (was->file != nullptr)
+            was->file->close_after_fork();
+    }
     active.store(nullptr, std::memory_order_release);
     stop_recording_after_fork();
     started = false;
@@ -184,12 +197,12 @@ bool make_ledgers(settings &asked, const driver &calls, int devices,
             continue;
         }
         delete instance;
-        const std::size_t tiers = asked.tiers.size();
+        const std::size_t tiers = asked.tiers.cards.size();
         if (!asked.leave_out_lender(static_cast<int>(i))) {
             say("%s", why);
             return false;
         }
-        if (asked.tiers.size() < tiers)
+        if (asked.tiers.cards.size() < tiers)
             say("the tier on card %zu of the instance is not used: %s", i, why);
         else
             say("card %zu has no instance of its own: %s", i, why);
@@ -227,7 +240,7 @@ bool has_host_numa(const driver &calls)
 // How many devices, from the first, are the program's own. The others lend.
 int own_devices(const settings &asked, int devices)
 {
-    for (const tier &each : asked.tiers)
+    for (const tier &each : asked.tiers.cards)
         devices = std::min(devices, each.device);
     return devices;
 }
@@ -269,9 +282,9 @@ void drop_unused_defaults(settings &asked, const driver &calls, int devices)
     // reach the others.
     std::size_t before = 0;
     do {
-        before = asked.tiers.size();
+        before = asked.tiers.cards.size();
         const settings all = asked;
-        std::erase_if(asked.tiers, [&](const tier &each) {
+        std::erase_if(asked.tiers.cards, [&](const tier &each) {
             const char *const why =
                 !numa ? "this card or driver has no HOST_NUMA memory"
                       : why_unused(each, all, calls, devices, ledgers);
@@ -280,16 +293,53 @@ void drop_unused_defaults(settings &asked, const driver &calls, int devices)
                     each.device, why);
             return why != nullptr;
         });
-    } while (asked.tiers.size() < before);
+    } while (asked.tiers.cards.size() < before);
 }
 
-// Has the program's own devices use the VRAM of others.
+// Makes the file for memory beyond system RAM.
+// @return false where it was asked for and cannot be had
+bool open_file(const settings &asked, const std::vector<ledger *> &ledgers,
+               state &made)
+{
+    if (!asked.tiers.has_file())
+        return true;
+    if (file_room(asked.tiers.file_bytes).kept_bytes() < max_moving_bytes) {
+        say("EMUV_TIER=file: %s are too few: a quarter serves memory that "
+            "changes places, and needs %s",
+            show_size(asked.tiers.file_bytes).text,
+            show_size(max_moving_bytes).text);
+        return false;
+    }
+    const usage own = ledgers.empty() ? usage{} : ledgers.front()->read();
+    if (own.virtual_bytes - own.file_bytes - own.lent_bytes == 0) {
+        say("EMUV_TIER=file: memory comes from there by way of system RAM: "
+            "give it some, with ram=");
+        return false;
+    }
+    const char *const folder = asked.tiers.folder.c_str();
+    auto *const file = new file_store;
+    const int error = file->open(folder, asked.tiers.file_bytes);
+    if (error == EOPNOTSUPP)
+        say("EMUV_TIER=file:%s: its file system has no files without a name "
+            "(O_TMPFILE)",
+            folder);
+    else if (error != 0)
+        say("EMUV_TIER=file:%s: %s", folder, std::strerror(error));
+    else if (!file->is_direct())
+        say("EMUV_TIER=file:%s: its file system has no direct access "
+            "(O_DIRECT), so its pages take system RAM",
+            folder);
+    made.file = file;
+    return error == 0;
+}
+
+// Has the program's own devices use the VRAM of others, and a file.
 bool lend(const settings &asked, const driver &calls, int devices,
           std::vector<ledger *> &ledgers)
 {
     const int own = own_devices(asked, devices);
     std::vector<peer_tier> peers;
-    for (const tier &each : asked.tiers) {
+    for (const tier &each : asked.tiers.cards) {
         if (const char *const why =
                 why_unused(each, asked, calls, devices, ledgers.size())) {
             say("EMUV_TIER=peer:%d: %s", each.device, why);
@@ -298,10 +348,15 @@ bool lend(const settings &asked, const driver &calls, int devices,
         peers.push_back({each.device, each.bytes,
                          ledgers[static_cast<std::size_t>(each.device)]});
     }
-    for (int device = 0; device < own && !peers.empty(); device++) {
-        ledger *&limits = ledgers[static_cast<std::size_t>(device)];
-        limits = new tiered_ledger(*limits, peers);
-    }
+    // One file for all devices, and one room in it.
+    file_room *const room = asked.tiers.has_file()
+                                ? new file_room(asked.tiers.file_bytes)
+                                : nullptr;
+    if (!peers.empty() || room != nullptr)
+        for (std::size_t device = 0;
+             device < ledgers.size() && static_cast<int>(device) < own;
+             device++)
+            ledgers[device] = new tiered_ledger(*ledgers[device], peers, room);
     lends = !peers.empty();
     return true;
 }
@@ -349,21 +404,21 @@ store *make_store(const settings &asked, const driver &calls, int devices)
         say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
         return nullptr;
     }
-    if (!asked.tiers.empty() && !numa) {
+    if (asked.tiers.needs_handles() && !numa) {
         say("EMUV_TIER: this driver or device has no HOST_NUMA memory, which "
-            "is used behind other cards' VRAM");
+            "tiers need");
         return nullptr;
     }
     // Copies between devices, of handles in system RAM, take a detour, since
     // they end the program inside the driver (580).
     const bool several = devices > 1 && !asked.moves() &&
                          asked.store == store_kind::automatic &&
-                         asked.tiers.empty();
+                         !asked.tiers.needs_handles();
     if (asked.store == store_kind::pages || !numa || several)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
     if (asked.store == store_kind::numa || asked.moves() ||
-        !asked.tiers.empty())
+        asked.tiers.needs_handles())
         return handles;
     return new store_choice(calls, *handles, *new page_store(calls));
 }
@@ -684,7 +739,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers,
             limits.show_in(of.charged);
         const usage now = limits.read();
         of.share_bytes = now.physical_bytes;
-        of.virtual_bytes = now.virtual_bytes - now.lent_bytes;
+        of.virtual_bytes = now.virtual_bytes - now.lent_bytes - now.file_bytes;
         std::size_t card = 0;
         made.calls.cuDeviceTotalMem_v2(&card, i);
         of.card_bytes = card;
@@ -774,7 +829,8 @@ CUresult start_locked()
     drop_unused_defaults(asked, made->calls, devices);
     std::vector<ledger *> ledgers;
     if (!make_ledgers(asked, made->calls, devices, ledgers) ||
-        !lend(asked, made->calls, devices, ledgers))
+        !lend(asked, made->calls, devices, ledgers) ||
+        !open_file(asked, ledgers, *made))
         return CUDA_ERROR_OPERATING_SYSTEM;
     made->asked = asked;
     store *host = make_store(asked, made->calls, devices);
@@ -817,7 +873,11 @@ CUresult start_locked()
                            .unmaps = asked.unmaps(),
                            .host = &made->host,
                            .checked = made->checked,
-                           .page = page_of(*made, device)}));
+                           .page = page_of(*made, device),
+                           .file = made->file,
+                           .tell_of_file = [](const char *text) {
+                               say("EMUV_TIER: %s", text);
+                           }}));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)

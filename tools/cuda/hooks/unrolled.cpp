@@ -313,13 +313,18 @@ void unrolled_graphs::note_last(executable &which, CUstream stream)
 }
 
 // @return nothing if it has to run as a whole
-std::optional<CUresult> unrolled_graphs::run(executable &which, CUstream stream)
+std::optional<CUresult> unrolled_graphs::run(executable &which, CUstream stream,
+                                             const mover &moves)
 {
     CUresult result = CUDA_SUCCESS;
     for (std::size_t i = 0; i < which.steps.size(); i++) {
         result = which.steps[i].run(stream);
         if (result == CUDA_SUCCESS)
             continue;
+        // Its memory cannot come from the file just now. As a whole it would
+        // need more.
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && moves.uses_file())
+            break;
         if (i == 0)
             return {};
         // The driver has accepted the node, so a step by itself lacks

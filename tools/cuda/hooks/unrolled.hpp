@@ -84,7 +84,7 @@ public:
                               gains_by_steps(*found, moves) &&
                               await_last(*found, stream);
         const auto steps =
-            by_steps ? run(*found, stream) : std::optional<CUresult>();
+            by_steps ? run(*found, stream, *moves) : std::optional<CUresult>();
         if (steps)
             return *steps;
         if (!by_steps)
@@ -123,7 +123,8 @@ private:
     static void note_tables(executable &which, mover *moves);
     static bool await_last(executable &which, CUstream stream);
     static void note_last(executable &which, CUstream stream);
-    static std::optional<CUresult> run(executable &which, CUstream stream);
+    static std::optional<CUresult> run(executable &which, CUstream stream,
+                                       const mover &moves);
 
     std::atomic<bool> any_{false}; // most programs have none
     std::atomic<bool> ties_objects_{false};

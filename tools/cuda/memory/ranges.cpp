@@ -80,7 +80,8 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
     // A range that can never fit needs no addresses.
     const ledger &limits = budget_.ledger_of(device);
     const usage now = limits.read();
-    if (at.bytes > now.physical_bytes + now.virtual_bytes)
+    // Work needs all of it mapped, and nothing in the file is.
+    if (at.bytes > now.physical_bytes + now.virtual_bytes - now.file_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const CUcontext context = current_context(calls_);
     CUresult result = reserve(at.bytes, at.base);
@@ -93,7 +94,7 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
         return result;
     }
     const bool spilled = behind.vram_bytes < at.bytes;
-    if (spilled)
+    if (spilled && behind.file_bytes == 0)
         spills_.happened({at.base, device, bytes, behind.vram_bytes,
                           at.bytes - behind.vram_bytes},
                          limits);
@@ -156,8 +157,10 @@ CUresult ranges::back(const reservation &at, placing where, backing &made)
     if (result == CUDA_SUCCESS && rest > 0) {
         host_.choose(at.device, budget_);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
-        result = map_beyond({at.base + fresh.vram_bytes, rest, at.device},
-                            unit_bytes, fresh);
+        const reservation beyond{at.base + fresh.vram_bytes, rest, at.device};
+        result = map_beyond(beyond, unit_bytes, fresh);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && may_lie_in_file(at, where))
+            result = put_in_file(beyond, unit_bytes, fresh);
     }
     if (result == CUDA_SUCCESS) {
         fresh.open_to = who_reads(at.device);
@@ -211,14 +214,54 @@ CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
     }
 }
 
+// True if units of the range may have no memory for a while. They move, work is
+// searched for their addresses, and no other device reads them.
+bool ranges::may_lie_in_file(const reservation &at, placing where)
+{
+    return where != placing::ram_for_good && movers_.of(at.device) != nullptr &&
+           at.bytes >= mover::least_moving_bytes && may_be_address(at.base) &&
+           who_reads(at.device) == bit_of(at.device);
+}
+
+// Makes units without memory. They get some once work needs them.
+CUresult ranges::put_in_file(const reservation &at, std::uint64_t unit_bytes,
+                             backing &made)
+{
+    for (; made.units.size() > made.first_host; made.units.pop_back())
+        host_.unmap(made.units.back());
+    for (const ram_charge &each : made.ram_charges)
+        budget_.uncharge_ram(at.device, each);
+    made.ram_charges.clear();
+    if (!movers_.of(at.device)->charge_file(at.bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made.file_bytes = at.bytes;
+    for (std::uint64_t done = 0; done < at.bytes;) {
+        unit next;
+        next.at = at.base + done;
+        next.bytes = next_unit(at.bytes - done, unit_bytes);
+        made.units.push_back(next);
+        done += next.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
 // As much of the range as fits, from its begin. The calls for a handle that
 // moves cost the same whatever its size. So only whole ones are taken, if there
 // is system RAM for all that is left.
 // @return the bytes charged
 std::uint64_t ranges::charge_vram(const reservation &at) const
 {
-    const std::uint64_t share =
-        budget_.charge_share_of_vram(at.device, at.bytes);
+    std::uint64_t share = budget_.charge_share_of_vram(at.device, at.bytes);
+    // Memory that has left VRAM may have taken the part of a file that is kept
+    // for memory that moves. Then the VRAM that it left is no room for new
+    // memory.
+    if (const usage now = budget_.ledger_of(at.device).read();
+        now.file_bytes > 0) {
+        const std::uint64_t over =
+            std::min(round_up(now.over_bytes(), chunk_bytes), share);
+        budget_.uncharge_vram(at.device, over);
+        share -= over;
+    }
     if (share == at.bytes || movers_.of(at.device) == nullptr)
         return share;
     const std::uint64_t whole = whole_units(at.bytes, unit_bytes_at(at), share);
@@ -263,9 +306,14 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
 {
     const ledger &limits = budget_.ledger_of(device);
     std::vector<ram_charge> charged;
+    // Memory that has moved may have taken the part of a file that is kept for
+    // that. Then what it left is no room for new memory.
+    if (const usage now = limits.read();
+        now.file_bytes > 0 && now.virtual_free_bytes() < bytes)
+        return charged;
     std::uint64_t left = bytes;
     std::uint64_t size = host_.by_handle() && movers_.of(device) != nullptr &&
-                                 limits.read().virtual_free_bytes() >= bytes
+                                 limits.read().memory_free_bytes() >= bytes
                              ? unit_bytes
                              : bytes;
     while (left > 0) {
@@ -274,7 +322,7 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
             charged.push_back(*one);
             left -= size;
         } else if (host_.by_handle() && size > chunk_bytes &&
-                   limits.read().virtual_free_bytes() >= left) {
+                   limits.read().memory_free_bytes() >= left) {
             size = round_up(size / 2, chunk_bytes);
         } else {
             for (const ram_charge &each : charged)
@@ -298,6 +346,7 @@ bool ranges::hand_over(const reservation &at, CUcontext context,
                charges);
     if (!charges.empty())
         made.ram_charges.clear();
+    made.file_bytes = 0;
     return true;
 }
 
@@ -381,6 +430,8 @@ CUresult ranges::unmap(const backing &gone, const mover::remains &left) const
         const bool in_host =
             left.host.empty() ? i >= gone.first_host : left.host[i];
         CUresult dropped = CUDA_SUCCESS;
+        if (in_host && host_.by_handle() && each.handle == 0)
+            continue; // it has no memory
         if (!left.away.empty() && left.away[i])
             dropped = calls_.cuMemRelease(each.handle);
         else if (in_host)
@@ -403,11 +454,16 @@ void ranges::uncharge(int device, const backing &gone) const
         budget_.uncharge_vram(device, gone.vram_bytes);
     for (const ram_charge &each : gone.ram_charges)
         budget_.uncharge_ram(device, each);
+    if (gone.file_bytes > 0)
+        movers_.of(device)->uncharge_file(gone.file_bytes);
 }
 
-// Access is set on handles; registered pages have it.
+// Access is set on handles; registered pages have it, and units without memory
+// none.
 std::uint64_t ranges::open_bytes(const reservation &at, const backing &of) const
 {
+    if (of.file_bytes > 0)
+        return of.vram_bytes;
     return host_.by_handle() ? at.bytes : of.vram_bytes;
 }
 

@@ -114,6 +114,8 @@ private:
         std::vector<unit> units; // from first_host on in system RAM
         std::size_t first_host = 0;
         std::uint64_t vram_bytes = 0;
+        // Of units behind those in VRAM, without handles, in the mover's file.
+        std::uint64_t file_bytes = 0;
         // None where the mover has a charge for each unit.
         std::vector<ram_charge> ram_charges;
         std::uint64_t open_to = 0; // devices, by bit
@@ -134,6 +136,9 @@ private:
     std::uint64_t charge_vram(const reservation &at) const;
     CUresult map_beyond(const reservation &at, std::uint64_t unit_bytes,
                         backing &made);
+    CUresult put_in_file(const reservation &at, std::uint64_t unit_bytes,
+                         backing &made);
+    bool may_lie_in_file(const reservation &at, placing where);
     CUresult map_vram(const reservation &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,

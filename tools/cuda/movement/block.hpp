@@ -70,7 +70,13 @@ struct slot
     bool made = false;     ///< in VRAM, where it awaits its next allocation
     bool cancel = false;   ///< its copy no longer counts
     bool rehoused = false; ///< on its way from one room to another
-    unsigned waiting = 0;  ///< launches
+    /// In the file, or made there: it is away, counts as in system RAM, and has
+    /// no room there.
+    bool on_file = false;
+    bool no_way = false;    ///< back from the file, when that was tried last
+    std::uint64_t file = 0; ///< its place there; 0: no contents
+    unsigned kept = 0;      ///< by threads that want it out of the file
+    unsigned waiting = 0;   ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
     room host;
@@ -186,9 +192,10 @@ struct block : counted
     unsigned moving = 0; ///< on their way
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
     unsigned away = 0;   ///< mapped nowhere
-    unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
-    unsigned told = 0;   ///< advice about them is pending
-    bool small = false;  ///< not worth moving, and predicts nothing
+    unsigned on_file = 0;
+    unsigned fresh = 0; ///< fetched, and no use of the block has ended since
+    unsigned told = 0;  ///< advice about them is pending
+    bool small = false; ///< not worth moving, and predicts nothing
     bool fixed = false;
     bool in_table = false; ///< see gate::note_in_table()
     bool dead = false;     ///< units may be: see discard()

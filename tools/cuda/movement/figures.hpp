@@ -76,6 +76,8 @@ public:
     /// Bytes were copied between VRAM and a tier beyond it.
     /// @param card  that lends the tier; -1: system RAM
     void moved(const moved_bytes &more, int card);
+    /// Bytes were copied between system RAM and the file.
+    void filed(const moved_bytes &more) { filed_ += more; }
     /// Work was given some beyond VRAM.
     void missed(std::uint64_t bytes) { missed_bytes_ += bytes; }
 
@@ -85,6 +87,7 @@ public:
         treatment is = treatment::still;
         std::uint64_t in_ram_bytes = 0;
         std::uint64_t on_cards_bytes = 0; ///< of those
+        std::uint64_t in_file_bytes = 0;  ///< of those
         const std::vector<block_ref> &large;
     };
 
@@ -141,6 +144,7 @@ private:
     moved_bytes moved_; // since the sample's start
     moved_bytes moved_with_cards_;
     std::vector<moved_bytes> ever_; // by the card, behind system RAM
+    moved_bytes filed_;             // ever
     std::uint64_t missed_bytes_ = 0;
     std::vector<step_figures> ready_; // not published yet
     std::vector<cost> costs_;

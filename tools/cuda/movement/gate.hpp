@@ -51,7 +51,12 @@ public:
 
     bool all_trusted() const { return untrusted_ == 0; }
     /// True if all blocks are mapped at this moment.
-    bool all_mapped() const { return unmapped_ == 0 && away_ == 0; }
+    bool all_mapped() const { return all_mapped_but(0); }
+    /// The same, but for so many units that are away.
+    bool all_mapped_but(unsigned away) const
+    {
+        return unmapped_ == 0 && away_ <= away;
+    }
 
     // ---- What stays
 

@@ -96,7 +96,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!may_begin() || check_ != nullptr || is_untrusted_near())
         return false;
-    if (unmaps_ && gate_.away() > 0 &&
+    if (unmaps_ && gate_.away() > on_file_ &&
         ((is_astray() && !fetches_on_demand()) || is_untrusted_about()) &&
         bring_one_home())
         return true;
@@ -134,7 +134,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // A wait is in vain if nothing is on its way or can end, and no work
         // has come in since.
         if (waiters_ > 0 && version_ == state && motions_.empty() &&
-            in_flight().empty()) {
+            recalls_.empty() && in_flight().empty()) {
             hopeless_ = progress_;
             tell_all();
         }

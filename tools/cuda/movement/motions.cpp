@@ -391,6 +391,8 @@ void mover::finish(motion_ref which)
         // A write may have reached the room: its digest is not of that.
         if (!which->copies && of.exposed)
             of.room_is_known = false;
+        if (of.on_file)
+            leave_file(*which->of, of);
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         which->of->has_come(of);
@@ -456,9 +458,11 @@ bool mover::make_room(std::unique_lock<std::mutex> &lock, motion &which)
     slot &of = which.unit();
     room made = of.host; // others read that one meanwhile
     lock.unlock();
-    const bool done = rooms_.make(of.bytes, made) &&
-                      (!which.rehouses || rooms_.make(of.bytes, which.to));
+    const bool done = make_room(lock, of.bytes, made) &&
+                      (!which.rehouses || make_room(lock, of.bytes, which.to));
     enter(lock);
+    if (of.host.handle != made.handle) // nothing has been written there
+        of.room_is_known = false;
     of.host = made;
     return done;
 }
@@ -514,10 +518,11 @@ void mover::serve(stage mine)
 }
 
 // Maps a unit where it is, if nothing is mapped at its address. A unit that is
-// being fetched is mapped all the same: its copy may wait for the caller.
+// being fetched is mapped all the same: its copy may wait for the caller. One
+// in the file has to come from there first: see bring_back().
 bool mover::bring_home(block &around, slot &of)
 {
-    if (!of.away || of.unmapped)
+    if (!of.away || of.unmapped || of.on_file)
         return false;
     const std::uint64_t start = now_ns();
     const auto handle = of.in_ram() ? of.host.handle : of.vram;
@@ -587,11 +592,24 @@ void mover::hide_the_rest()
     }
 }
 
-// Maps all blocks, and waits for the units on their way.
+// Maps all blocks, and waits for the units on their way. Those in the file stay
+// there.
 void mover::map_all(std::unique_lock<std::mutex> &lock)
 {
     bring_all_home();
-    changed_.wait(lock, [&] { return gate_.all_mapped(); });
+    changed_.wait(lock, [&] { return gate_.all_mapped_but(away_on_file()); });
+}
+
+// Units in the file that are mapped nowhere. One that is about to leave it may
+// be mapped already.
+unsigned mover::away_on_file() const
+{
+    unsigned count = 0;
+    for (const auto &[base, each] : blocks_.all())
+        for (std::size_t i = 0; each->on_file > 0 && i < each->slots.size();
+             i++)
+            count += each->slots[i].on_file && each->slots[i].away ? 1 : 0;
+    return count;
 }
 
 bool mover::bring_one_home()
@@ -607,6 +625,8 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
                         const candidate &which)
 {
     const slot &one = which.unit();
+    if (one.on_file && !one.blank)
+        return fetch_from_file(which);
     // The copy is read at the room's second address.
     const bool has_source = one.blank || one.host.alias != 0;
     frame into;

@@ -18,10 +18,6 @@ namespace {
 constexpr std::size_t spare_events = 32;
 constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t report_after_ns = 100000000;
-// Frameworks keep many small tensors in smaller blocks, at ever new addresses,
-// and every kernel reads them again. Such blocks come to VRAM at their first
-// use, and stay.
-constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
 // How long the end of a process waits for work that may never end.
 constexpr std::uint64_t leave_after_ns = 2000000000;
 // So long nothing moves once memory has found its places.
@@ -34,11 +30,14 @@ mover::mover(const options &asked)
       limits_(budget_.ledger_of(device_)),
       unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
       tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
-      gate_(blocks_, asked.host),
+      file_(unmaps_ ? asked.file : nullptr), tell_of_file_(asked.tell_of_file),
+      patience_for_file_ns_(asked.patience_for_file_ns),
+      most_ns_(6 * patience_for_file_ns_), gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
       barriers_(calls_), frames_(calls_, budget_, device_),
-      rooms_(calls_, budget_, device_), events_(calls_), digests_(calls_),
-      figures_(asked.page), lanes_(calls_)
+      rooms_(calls_, budget_, device_),
+      rooms_by_file_(calls_, budget_, device_, 0), events_(calls_),
+      digests_(calls_), figures_(asked.page), lanes_(calls_)
 {}
 
 mover::~mover()
@@ -53,7 +52,10 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const block_ref made(new block);
     made->base = base;
     made->bytes = bytes;
-    made->small = bytes < min_block_bytes;
+    // Frameworks keep many small tensors in smaller blocks, at ever new
+    // addresses, and every kernel reads them again. Such blocks come to VRAM at
+    // their first use, and stay.
+    made->small = bytes < least_moving_bytes;
     made->slots.reserve(units.size());
     std::uint64_t host = 0;
     std::uint64_t lent = 0;
@@ -74,12 +76,25 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
         }
         made->add(next);
     }
+    const bool is_in_file = file_ != nullptr && first_host < units.size() &&
+                            units.back().handle == 0;
     const std::lock_guard guard(lock_);
+    making_in_file_ -= is_in_file ? 1 : 0;
+    if (is_in_file && !std::exchange(told_of_use_, true))
+        tell_of_file_("VRAM and system RAM have no room: memory lies in the "
+                      "file from here on, and comes back before its use");
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
     made->lots.front().identity = ++last_identity_;
     note_made(base);
     blocks_.add(made);
+    for (slot &each : made->slots)
+        if (is_in_file && each.in_ram() && each.host.handle == 0) {
+            each.host = {};
+            each.blank = true;
+            gate_.set_away(*made, each, true);
+            note_on_file(*made, each);
+        }
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
@@ -121,6 +136,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
             host_bytes_ -= each.bytes;
             lent_bytes_ -= each.host.peer >= 0 ? each.bytes : 0;
             unmap_alias(calls_, each.host.alias, each.bytes);
+            if (each.on_file)
+                leave_file(*gone, each);
             if (each.host.charged)
                 left.charges.push_back({each.bytes, each.host.token});
         }
@@ -175,22 +192,33 @@ block_ref mover::block_of(CUdeviceptr address)
     return found != nullptr ? block_ref(found) : block_ref();
 }
 
-void mover::fix(CUdeviceptr address)
+bool mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
     std::vector<block_ref> found;
     blocks_.meant_by(address).each([&](block &of) { found.emplace_back(&of); });
+    parts whole;
     for (const block_ref &each : found) {
         hold_still(*each);
-        bring_home(*each, each->all());
+        whole.emplace_back(each, each->all());
     }
+    // Units that cannot come are refused to the work that needs them. While the
+    // caller captures a stream, none may come before the end of that.
+    if (!preparing_ || open_captures.load() == 0)
+        bring_back(lock, whole);
+    for (const block_ref &each : found)
+        bring_home(*each, each->all());
     // Motions are called off, and the blocks are mapped meanwhile: a motion's
     // end may wait for the caller.
     for (const block_ref &each : found)
-        changed_.wait(lock, [&] { return each->mapped(); });
+        changed_.wait(lock,
+                      [&] { return each->mapped() || each->on_file > 0; });
+    return std::all_of(found.begin(), found.end(),
+                       [](const block_ref &each) { return each->mapped(); });
 }
 
-std::pair<block_ref, segment> mover::hold(CUdeviceptr address)
+// @param lacks_room  out: its memory cannot come from the file
+std::pair<block_ref, segment> mover::hold(CUdeviceptr address, bool &lacks_room)
 {
     if (!active())
         return {};
@@ -199,7 +227,12 @@ std::pair<block_ref, segment> mover::hold(CUdeviceptr address)
     if (!found)
         return {};
     const segment those = found->units_of(found->lot_at(address));
+    if (!bring_back(lock, parts{{found, those}})) {
+        lacks_room = true;
+        return {};
+    }
     gate_.hold_as_is(*found, those);
+    holding_++;
     version_++;
     bring_home(*found, those);
     changed_.wait(lock, [&] { return found->mapped(those); });
@@ -210,6 +243,7 @@ void mover::let_go(block &held, const segment &those)
 {
     const std::unique_lock lock = enter();
     gate_.let_go(held, those);
+    holding_--;
     version_++;
     tell_all();
 }
@@ -257,11 +291,18 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
     if (found.empty() || !gate_.is_read())
         return;
     tell_all();
+    parts whole;
+    for (const block_ref &each : found)
+        whole.emplace_back(each, each->all());
+    bring_back(lock, whole);
     for (const block_ref &each : found)
         bring_home(*each, each->all());
-    // Once nothing may read it any more, they may leave again.
+    // Once nothing may read it any more, they may leave again. The wait for
+    // those that cannot come from the file has an end.
+    const std::uint64_t start = now_ns();
     for (const block_ref &each : found)
-        while (!each->mapped() && gate_.is_read())
+        while (!each->mapped() && gate_.is_read() &&
+               (each->on_file == 0 || now_ns() - start < most_ns_))
             changed_.wait_for(lock, 20000000);
 }
 
@@ -283,18 +324,23 @@ void mover::fix_all(const char *why)
 {
     std::unique_lock lock(lock_);
     give_up(why);
+    bring_back(lock, all_parts());
     map_all(lock);
 }
 
 void mover::shed()
 {
-    const std::lock_guard guard(lock_);
-    version_++;
-    frames_.drop();
+    std::unique_lock lock(lock_);
     each_spare_room([this](slot &one) {
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });
+    if (const usage now = limits_.read();
+        files_ && now.virtual_free_bytes() > 0 &&
+        now.memory_free_bytes() < max_moving_bytes)
+        ask_for_ram(lock, max_moving_bytes, true);
+    version_++;
+    frames_.drop();
 }
 
 void mover::give_back_rooms(int peer)
@@ -356,7 +402,8 @@ void mover::publish(std::uint64_t now)
                          : pace_.arranges() ? treatment::arranged
                          : pace_.moves()    ? treatment::moving
                                             : treatment::still;
-    figures_.publish({is, host_bytes_, lent_bytes_, large_}, now);
+    figures_.publish({is, host_bytes_, lent_bytes_, on_file_bytes_, large_},
+                     now);
 }
 
 // The program's threads go first: their launches wait for the lock.
@@ -400,8 +447,9 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &addresses)
         return false;
     if (!active() || gave_up_ || stopping_)
         return true;
-    if (now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns ||
-        !motions_.empty())
+    // As a whole it would need all of that mapped.
+    if (on_file_ > 0 || !motions_.empty() ||
+        now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns)
         return false;
     bool all = true;
     CUdeviceptr seen_to = 0; // the end of an allocation that has been seen
@@ -439,7 +487,7 @@ void mover::start(CUcontext context)
     context_ = context;
     barriers_.begin(context);
     share_bytes_ = limits_.read().physical_bytes;
-    stopping_ = settled_ = false;
+    stopping_ = settled_ = leaving_ = false;
     preparing_ = true;
     // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
@@ -473,6 +521,7 @@ void mover::stop(CUcontext context)
         if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
+        leaving_ = leaving_ || context == nullptr;
         gate_.call_off_all();
         tell_all();
     }
@@ -500,7 +549,7 @@ void mover::leave()
 {
     {
         std::unique_lock lock(lock_);
-        gave_up_ = stopping_ = true;
+        gave_up_ = stopping_ = leaving_ = true;
         const std::uint64_t start = now_ns();
         while (active() && preparing_) {
             if (now_ns() - start > leave_after_ns)
@@ -517,6 +566,7 @@ void mover::resume(CUcontext context)
     if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
         return;
     barriers_.context_stays();
+    tell_all();
     if ((host_bytes_ > 0 || (check_ != nullptr && !blocks_.empty())) &&
         !active() && !gave_up_)
         start(context);
@@ -531,6 +581,7 @@ void mover::gone(CUcontext context)
     ending_it_ = 0;
     if (!active())
         context_ = nullptr;
+    tell_all();
 }
 
 bool mover::prepare()
@@ -593,7 +644,14 @@ bool mover::start(helpers &beside)
                    static_cast<mover *>(self)->keep_gate();
                    return nullptr;
                },
-               this);
+               this) &&
+           (file_ == nullptr || beside.filer.start(
+                                    [](void *self) -> void * {
+                                        prctl(PR_SET_NAME, "emuv-filer");
+                                        static_cast<mover *>(self)->keep_file();
+                                        return nullptr;
+                                    },
+                                    this));
 }
 
 // One look at all that may have happened, and at all that may be done.
@@ -603,7 +661,7 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     const std::uint64_t now = now_ns();
     trace_.count({.device = device_,
                   .vram_bytes = limits_.own_physical_bytes(),
-                  .ram_bytes = host_bytes_ - lent_bytes_,
+                  .ram_bytes = host_bytes_ - lent_bytes_ - on_file_bytes_,
                   .cards_bytes = lent_bytes_},
                  now);
     publish(now);
@@ -615,7 +673,7 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     }
     // This thread does it, since a thread that ends may have lost the driver
     // already.
-    if ((stopping_ || gave_up_) && gate_.away() > 0) {
+    if ((stopping_ || gave_up_) && gate_.away() > on_file_) {
         bring_all_home();
         tell_all();
     }
@@ -689,7 +747,9 @@ void mover::loop()
 
     std::unique_lock lock(lock_);
     settled_ = ready;
+    files_ = ready && file_ != nullptr;
     preparing_ = false;
+    forget_recalls(); // of a start in vain
     tell_all();
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
@@ -698,6 +758,9 @@ void mover::loop()
         if (!look(lock))
             rest(lock, last_work_ns);
     retire(lock); // a kernel may have ended the program
+    // Nobody brings back later what other contexts may go on to use.
+    if (!leaving_)
+        bring_back(lock, all_parts(), false);
     bring_all_home();
     // A wait that has only just begun may not be in the ledger yet. A thread
     // whose signal handler ends the program never leaves it.
@@ -708,6 +771,8 @@ void mover::loop()
     }
     tell_all();
     served_ = true;
+    files_ = false;
+    to_file_.notify_all();
     to_map_.notify_all();
     to_make_.notify_all();
     to_open_.notify_all();
@@ -716,6 +781,10 @@ void mover::loop()
     beside.mapper.join();
     beside.maker.join();
     beside.keeper.join();
+    beside.filer.join();
+    enter(lock);
+    forget_recalls();
+    lock.unlock();
     frames_.drop(left);
     digests_.close();
     lanes_.close();

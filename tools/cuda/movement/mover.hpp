@@ -28,11 +28,13 @@
 //     driver holds these up while a call of the program's waits for the device.
 //  8. After the lock was let go, nothing that was seen before counts: a motion
 //     is asked again (may_move), the table by its version.
-//  9. emuv-mapper, and the mover's thread in hide, map and unmap units without
+//  9. emuv-mapper, and the mover's thread and emuv-filer in hide, map and unmap
+//  units without
 //     the lock. They mark the unit unmapped under the lock before, and clear
 //     the mark under it. Work that needs the block waits for that.
-// 10. Only emuv-maker makes rooms, and gives them second addresses. Only the
-//     mover's thread uses lanes and starts digests.
+// 10. Only emuv-maker makes rooms, and gives them second addresses; for units
+//     that go to the file or come from there, emuv-filer does. Only the mover's
+//     thread uses lanes and starts digests.
 // 11. The program's threads go first: the mover lets them in after each phase,
 //     and after 64 units of a survey.
 // 12. A condition is waited for with the lock, and whoever changes what it is
@@ -71,6 +73,7 @@
 #include "policy/schedule.hpp"
 #include "policy/step_times.hpp"
 #include "policy/view.hpp"
+#include "store/file_store.hpp"
 #include "store/store.hpp"
 #include "store/stretch.hpp"
 
@@ -128,7 +131,19 @@ public:
         check *checked = nullptr;
         /// The page on which it publishes its figures; or null.
         device_statistics *page = nullptr;
+        /// For units that have no room in system RAM; or null. It goes with
+        /// @c unmaps alone: what is there is mapped nowhere.
+        file_store *file = nullptr;
+        /// Called with a line when the file fails, or work is refused since
+        /// memory cannot come from there. The text is the callee's for the
+        /// call. Not null where there is a file.
+        void (*tell_of_file)(const char *text) = nullptr;
+        /// So long work waits for memory from there if nothing at all ends
+        /// meanwhile; six times as long where something does.
+        std::uint64_t patience_for_file_ns = 10000000000;
     };
+    /// Smaller blocks do not lie in the file: they are worth no move.
+    static constexpr std::uint64_t least_moving_bytes = std::uint64_t{4} << 20;
 
     explicit mover(const options &asked);
     mover(const mover &) = delete;
@@ -136,17 +151,26 @@ public:
     ~mover();
 
     /// Takes a block over.
-    /// @param units  those from @p first_host on are in system RAM
+    /// @param units  those from @p first_host on are in system RAM; those
+    ///   without a handle have no memory, and were charged by charge_file()
     /// @param tokens  the charge of each of those, taken over, too; if empty,
     ///   the caller keeps the charges, for the block as a whole
     void add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
              const std::vector<unit> &units, std::size_t first_host,
              const std::vector<std::uint64_t> &tokens);
 
+    /// Charges the file for new units that have room nowhere else. The charge
+    /// goes with the units: see add().
+    /// @return false where there is no file, or no room in it, or nothing moves
+    ///   any more
+    bool charge_file(std::uint64_t bytes);
+    /// The units did not come to be.
+    void uncharge_file(std::uint64_t bytes);
+
     /// A block's remains: the memory behind its addresses.
     struct remains
     {
-        std::vector<unit> units;
+        std::vector<unit> units; ///< those without a handle have no memory
         std::vector<bool> host;
         std::vector<bool> away; ///< in system RAM and mapped nowhere
         std::uint64_t physical_bytes = 0;
@@ -180,7 +204,9 @@ public:
     void take_back(CUdeviceptr at, std::uint64_t bytes);
 
     /// Fixes the block around an address: it stays as it is from now on.
-    void fix(CUdeviceptr address);
+    /// @return false where it is not all mapped, as memory cannot come from the
+    ///   file
+    bool fix(CUdeviceptr address);
 
     /// The stretch from an address on. The answer holds for a fixed block.
     /// @return nothing where there is no such block
@@ -206,7 +232,10 @@ public:
     template <typename Call>
     CUresult while_mapped(CUdeviceptr address, Call ask)
     {
-        const auto [held, those] = hold(address);
+        bool lacks_room = false;
+        const auto [held, those] = hold(address, lacks_room);
+        if (lacks_room)
+            return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = ask();
         if (held)
             let_go(*held, those);
@@ -311,9 +340,14 @@ public:
     /// True if work has to be announced.
     bool active() const { return active_.load(); }
 
+    /// True if memory lies in the file. Work that needs it may be refused for
+    /// now.
+    bool uses_file() const { return on_file_.load() > 0; }
+
     /// True if nothing has moved for a while, and all blocks around these
     /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
-    /// gained by following each work on them. Not in a check.
+    /// gained by following each work on them. Not in a check, nor while any
+    /// memory lies in the file.
     /// @param addresses  in order
     bool is_at_rest(const std::vector<CUdeviceptr> &addresses);
 
@@ -324,18 +358,23 @@ public:
     CUresult run(CUstream stream, Collect collect, Call real)
     {
         passing_.fetch_add(1);
-        if (!active()) {
+        if (!active() && on_file_.load() == 0) {
             const CUresult result = real();
             passing_.fetch_sub(1);
             return result;
         }
         passing_.fetch_sub(1);
+        // Else nobody would bring back what is in the file.
+        if (!active() && !await_return())
+            return CUDA_ERROR_OUT_OF_MEMORY;
         work announced;
         collect(announced);
         flight begun;
-        const bool followed = begin(announced, stream, begun);
+        const admission as = begin(announced, stream, begun);
+        if (as == admission::refused)
+            return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = real();
-        if (followed)
+        if (as == admission::followed)
             end(std::move(begun), stream, result == CUDA_SUCCESS);
         else
             passing_.fetch_sub(1);
@@ -433,9 +472,17 @@ private:
         std::uint64_t begun_ns = 0;
     };
 
-    bool let_pass();
-    /// @return false where nobody follows the work: it is passing then
-    bool begin(work &announced, CUstream stream, flight &begun);
+    enum class admission
+    {
+        followed,
+        passing, ///< nobody follows it
+        refused, ///< memory that it needs cannot come from the file
+    };
+    bool await_return();
+    void await_return(std::unique_lock<std::mutex> &lock);
+    admission let_pass();
+    admission let_pass_mapped(std::unique_lock<std::mutex> &lock);
+    admission begin(work &announced, CUstream stream, flight &begun);
     bool enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
                        CUcontext current);
     void note_those_left(const work &announced);
@@ -513,6 +560,7 @@ private:
         thread mapper;
         thread maker;
         thread keeper;
+        thread filer;
     };
     bool start(helpers &beside);
     bool look(std::unique_lock<std::mutex> &lock);
@@ -606,7 +654,7 @@ private:
     void has_moved(const motion &which);
     void revive_all();
     bool follow_advice(std::unique_lock<std::mutex> &lock);
-    std::pair<block_ref, segment> hold(CUdeviceptr address);
+    std::pair<block_ref, segment> hold(CUdeviceptr address, bool &lacks_room);
     void let_go(block &held, const segment &those);
     bool may_be_away(const motion &which) const;
     bool bring_home(block &around, slot &of);
@@ -615,7 +663,77 @@ private:
     template <typename Call>
     void each_spare_room(Call call);
     void map_all(std::unique_lock<std::mutex> &lock);
+    unsigned away_on_file() const;
     bool bring_one_home();
+
+    // Memory in the file: see filing.cpp.
+    using parts = std::vector<std::pair<block_ref, segment>>;
+    // A unit that is to come from the file.
+    struct recall
+    {
+        candidate which;
+        bool begun = false; ///< emuv-filer is at it
+    };
+    // A wish for system RAM.
+    struct ram_request
+    {
+        std::uint64_t bytes = 0;
+        bool waits = false; ///< for work that keeps units from leaving
+        bool done = false;
+        bool granted = false;
+    };
+    // For copies of emuv-filer's, through memory that the processor reads.
+    struct filer
+    {
+        CUstream stream = nullptr;
+        void *memory = nullptr;
+        char *staging = nullptr; // in that memory
+    };
+    bool open(filer &by) const;
+    void close(filer &by) const;
+    void keep_file();
+    parts all_parts() const;
+    parts parts_of(const std::vector<touched> &all, bool and_tables) const;
+    static std::uint64_t bytes_on_file(const parts &all);
+    bool are_too_many(const parts &all) const;
+    bool is_served() const;
+    bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
+                    bool tells = true);
+    void await_from_file(std::unique_lock<std::mutex> &lock, const parts &all);
+    void tell_of_lack(std::uint64_t bytes);
+    bool bring_all_back(std::unique_lock<std::mutex> &lock);
+    void mark_all(std::unique_lock<std::mutex> &lock);
+    void ask_back(const candidate &which);
+    recall *recall_of(const slot &one);
+    static bool is_awaited(const slot &one);
+    void forget_recalls();
+    bool fetch_from_file(const candidate &which);
+    bool ask_for_ram(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
+                     bool waits);
+    bool make_room(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
+                   room &made);
+    void take_back(std::unique_lock<std::mutex> &lock, const filer &by,
+                   recall &next);
+    void grant(std::unique_lock<std::mutex> &lock, const filer &by,
+               ram_request &wish);
+    template <typename Waits>
+    std::uint64_t free_ram(std::unique_lock<std::mutex> &lock, const filer &by,
+                           std::uint64_t later_than, Waits waits);
+    bool is_quiet();
+    std::uint64_t drop_idle_room(std::uint64_t later_than);
+    std::optional<candidate> find_to_file(std::uint64_t later_than);
+    bool put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
+                     const candidate &which);
+    int write_to_file(const filer &by, CUdeviceptr from, std::uint64_t bytes,
+                      std::uint64_t number) const;
+    int read_from_file(const filer &by, CUdeviceptr to, std::uint64_t bytes,
+                       std::uint64_t number) const;
+    bool copy(const filer &by, CUdeviceptr to, CUdeviceptr from,
+              std::uint64_t bytes) const;
+    void note_on_file(block &of, slot &one);
+    void leave_file(block &of, slot &one);
+    void tell_of_file(int error, bool writing);
+
     motion_ref new_motion(const candidate &which, stage at);
     void end_motion(motion_ref which, place where, bool progress = true);
     bool wants_frame_of(const motion &which) const;
@@ -640,10 +758,15 @@ private:
     void (*const tell_)(const char *why);
     void (*const faulted_)(const std::vector<const char *> &kernels);
     check *const check_;
+    file_store *const file_;
+    void (*const tell_of_file_)(const char *text);
+    const std::uint64_t patience_for_file_ns_;
+    const std::uint64_t most_ns_; // of any wait for the file
 
     std::mutex ending_; // one stop() at a time
     std::atomic<bool> active_{false};
     std::atomic<unsigned> passing_{0}; // work that nobody follows
+    std::atomic<unsigned> on_file_{0}; // units; changes under the lock
 
     std::atomic<unsigned> entering_{0}; // threads that go before the mover
 
@@ -655,6 +778,7 @@ private:
     condition to_map_;  // there is something to map ...
     condition to_open_; // ... or untrusted work at a barrier ...
     condition to_make_; // ... or to make room for
+    condition to_file_; // ... or to put into the file, or take from it
     blocks blocks_;
     gate gate_; // decides what may move
     // Decisions look through these lists only, as there may be very many
@@ -703,6 +827,7 @@ private:
     std::list<motion> motions_;
     frames frames_;
     rooms rooms_;
+    rooms rooms_by_file_; // the same, for those who free system RAM first
     events events_;
     digests digests_;
     std::size_t vacant_ = 0; // units
@@ -724,15 +849,28 @@ private:
     std::uint64_t uses_ = 0;              // of anything
     std::uint64_t host_bytes_ = 0;        // of all units beyond VRAM
     std::uint64_t lent_bytes_ = 0;        // ... and of those on other cards
-    std::uint64_t called_back_ = 0;       // cards that others wait for, as bits
-    std::uint64_t rehouse_after_ns_ = 0;  // none was found to rehouse before
-    CUdeviceptr last_rehoused_ = 0;       // a unit, by its address
-    std::uint64_t wanted_bytes_ = 0;      // by make_way()
-    std::size_t wishes_ = 0;              // units that the program asks for
-    std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before
-    std::uint64_t pinned_bytes_ = 0;      // by the program's advice
-    bool any_dead_ = false;               // see block::discard()
-    std::uint64_t last_identity_ = 0;     // see block::identity
+    std::uint64_t on_file_bytes_ = 0;     // ... and of those in the file
+    bool files_ = false;                  // emuv-filer is there
+    std::vector<recall> recalls_;         // in order
+    std::vector<ram_request *> requests_; // in order
+    std::uint64_t recall_after_ns_ = 0;   // none ahead of use before
+    unsigned making_in_file_ = 0;         // blocks that are being made there
+    bool is_bringing_ = false;            // a thread has units come from there
+    unsigned holding_ = 0; // threads that hold units, but for work in flight
+    bool file_is_stuck_ = false; // the last unit could not go there
+    int write_error_ = 0;        // of the file, the last one told of
+    int read_error_ = 0;
+    bool told_of_refusal_ = false;
+    bool told_of_use_ = false;
+    std::uint64_t called_back_ = 0;      // cards that others wait for, as bits
+    std::uint64_t rehouse_after_ns_ = 0; // none was found to rehouse before
+    CUdeviceptr last_rehoused_ = 0;      // a unit, by its address
+    std::uint64_t wanted_bytes_ = 0;     // by make_way()
+    std::size_t wishes_ = 0;             // units that the program asks for
+    std::uint64_t advise_after_ns_ = 0;  // no wish can be granted before
+    std::uint64_t pinned_bytes_ = 0;     // by the program's advice
+    bool any_dead_ = false;              // see block::discard()
+    std::uint64_t last_identity_ = 0;    // see block::identity
     moves moved_;
     std::vector<hope *> asleep_; // of those in the ledger's queue
     std::uint64_t given_up_ = 0; // units and frames that have left
@@ -747,6 +885,7 @@ private:
     bool preparing_ = false;           // it awaits work that nobody followed
     bool settled_ = false;             // all work in flight is followed
     bool stopping_ = false;
+    bool leaving_ = false;   // with the process
     unsigned ending_it_ = 0; // threads about to end the context
     bool served_ = false;    // the helper threads may end
     bool gave_up_ = false;

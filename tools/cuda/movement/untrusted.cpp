@@ -39,7 +39,9 @@ constexpr unsigned most_in_vain = 64;
 // True if stopping movement as briefly as possible is worth it.
 bool mover::moves_beside_untrusted() const
 {
-    return settled_ && check_ == nullptr && host_bytes_ > 0 && moves_ahead() &&
+    // Units in the file cannot be mapped while the device waits.
+    return settled_ && check_ == nullptr && file_ == nullptr &&
+           host_bytes_ > 0 && moves_ahead() &&
            for_untrusted_.is_left(schedule_.steps());
 }
 
@@ -275,10 +277,11 @@ void mover::open_gate(std::unique_lock<std::mutex> &lock, Ready ready)
             begin_untrusted();
         }
     revive_all();
-    // A unit that another thread is mapping comes home afterwards.
-    while (!gate_.all_mapped()) {
+    // A unit that another thread is mapping comes home afterwards. As movement
+    // ends, some may be left in the file.
+    while (!gate_.all_mapped_but(on_file_)) {
         bring_all_home();
-        if (!gate_.all_mapped())
+        if (!gate_.all_mapped_but(on_file_))
             changed_.wait_for(lock, 1000000);
     }
     for (const gated &each : now)

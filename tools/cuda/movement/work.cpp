@@ -346,10 +346,19 @@ void mover::await(std::unique_lock<std::mutex> &lock,
 }
 
 // Lets work pass that nobody follows.
-bool mover::let_pass()
+mover::admission mover::let_pass()
 {
     passing_.fetch_add(1);
-    return false;
+    return admission::passing;
+}
+
+// The same, once all is mapped.
+mover::admission mover::let_pass_mapped(std::unique_lock<std::mutex> &lock)
+{
+    if (!bring_all_back(lock))
+        return admission::refused;
+    map_all(lock); // the last remap may still be under way
+    return let_pass();
 }
 
 // Takes the lock for work that is about to be handed over, once its stream need
@@ -381,13 +390,16 @@ void mover::note_those_left(const work &announced)
 }
 
 // Maps all blocks that tables name, and waits for units that other threads map.
+// One that lies in the file is not named before it has come from there: see
+// note_table().
 void mover::map_tables(std::unique_lock<std::mutex> &lock)
 {
     const auto mapped = [this] {
         return gate_.all_mapped() ||
-               std::all_of(
-                   gate_.in_tables().begin(), gate_.in_tables().end(),
-                   [](const block_ref &each) { return each->mapped(); });
+               std::all_of(gate_.in_tables().begin(), gate_.in_tables().end(),
+                           [](const block_ref &each) {
+                               return each->mapped() || each->on_file > 0;
+                           });
     };
     if (mapped())
         return;
@@ -572,7 +584,7 @@ void mover::ask_about_bases(work &announced) const
     announced.base_count = 0;
 }
 
-bool mover::begin(work &announced, CUstream stream, flight &begun)
+mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
 {
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
@@ -586,16 +598,20 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         if (!enter_in_turn(lock, stream, current))
             return let_pass();
     }
+    if (stopping_ && on_file_ > 0)
+        await_return(lock);
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
     std::uint64_t what = 0;
     if (!gave_up_ && !stopping_)
         begun.blocks = follow(announced, what);
-    if (gave_up_ || stopping_) {
-        map_all(lock); // the last remap may still be under way
-        return let_pass();
-    }
+    if (gave_up_ || stopping_)
+        return let_pass_mapped(lock);
+    // From here on the lock is kept until it counts as begun: then no memory
+    // goes to the file, and none is made there.
+    if (!announced.trusted && !bring_all_back(lock))
+        return admission::refused;
     announced.count_launch();
     begun.trusted = announced.trusted;
     begun.reads_tables =
@@ -621,6 +637,9 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         await(lock, begun.blocks);
         await_exchange(lock, begun.blocks);
     }
+    if (!bring_back(lock, parts_of(begun.blocks, begun.reads_tables)))
+        return admission::refused;
+    holding_++;
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
     if (begun.reads_tables)
@@ -635,13 +654,14 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     count_use(begun.blocks, announced.trusted && moves_ahead());
     note_places(begun.blocks);
     figures_.begins();
+    holding_--;
     // The lock is let go, since the driver may wait in any call.
     lock.unlock();
     begun.event = events_.take();
     flights_.mark_before(stream, begun);
     raise_barrier(begun, stream);
     begun.begun_ns = now_ns();
-    return true;
+    return admission::followed;
 }
 
 void mover::end(flight &&begun, CUstream stream, bool running)
