@@ -268,7 +268,6 @@ class FileTierTest(unittest.TestCase):
     def test_it_stands_in_the_place_of_tiers_by_default(self):
         # Movement by default will do.
         process = self.start(ROUNDS, EMUV_MOVE="", EMUV_MOVE_DEFAULT="always",
-                             EMUV_SIM_DEVICES="2",
                              EMUV_TIER_DEFAULT="peer:1=12M")
         self.assertEqual(process.stdout.readline(), "32\n")
         self.assertEqual(process.stdout.readline(), "right\n")
@@ -283,7 +282,8 @@ class FileTierTest(unittest.TestCase):
                 ({"EMUV_TIER": f"ram=16M,file:{self.folder}=48M"},
                  "48 MiB are too few"),
                 ({"EMUV_TIER": f"file:{self.folder}=128M"},
-                 "by way of system RAM")):
+                 "by way of system RAM"),
+                ({"EMUV_SIM_DEVICES": "2"}, "it serves one card")):
             with self.subTest(settings):
                 process = self.start(ALL_IN_MEMORY, **settings)
                 _, err = process.communicate(timeout=LIMIT_S)

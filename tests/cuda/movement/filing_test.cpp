@@ -58,16 +58,23 @@ struct disk
     static inline std::atomic<unsigned> reads{0};
     static inline std::atomic<unsigned> writes{0};
 
-    // @param what  to be called before the next read, once
+    // To be called before the next read or write, once.
     static void before_read(std::function<void()> what)
     {
         const std::lock_guard guard(lock);
         before_read_ = std::move(what);
     }
-    static void comes_to_read()
+    static void before_write(std::function<void()> what)
+    {
+        const std::lock_guard guard(lock);
+        before_write_ = std::move(what);
+    }
+    static void comes_to_read() { comes_to(before_read_); }
+    static void comes_to_write() { comes_to(before_write_); }
+    static void comes_to(std::function<void()> &what)
     {
         std::unique_lock now(lock);
-        const auto call = std::exchange(before_read_, {});
+        const auto call = std::exchange(what, {});
         now.unlock();
         if (call)
             call();
@@ -75,13 +82,15 @@ struct disk
     static void reset()
     {
         before_read({});
+        before_write({});
         write_error = read_error = 0;
         ends_early = flips = false;
         reads = writes = 0;
     }
 
-    static inline std::mutex lock; // guards the next one
+    static inline std::mutex lock; // guards the next ones
     static inline std::function<void()> before_read_;
+    static inline std::function<void()> before_write_;
 };
 
 const file_calls failing_calls = {
@@ -105,6 +114,7 @@ const file_calls failing_calls = {
     .pwrite =
         [](int fd, const void *from, std::size_t bytes, std::int64_t offset) {
             disk::writes++;
+            disk::comes_to_write();
             if (const int error = disk::write_error; error != 0) {
                 errno = error;
                 return ssize_t{-1};
@@ -984,6 +994,74 @@ TEST_F(Filing, BlocksAreFreedWhereverTheyAre)
                             static_cast<std::ptrdiff_t>(each));
         }
     }
+}
+
+// The work has not begun to read tables, and waits for memory of its own.
+TEST_F(Filing, ATableMayNameABlockInTheFileWhileWorkThatReadsTablesWaits)
+{
+    ASSERT_NO_FATAL_FAILURE(make(all));
+    std::vector<std::size_t> away;
+    for (std::size_t i = 0; i < all; i++)
+        if (!mapped(i))
+            away.push_back(i);
+    ASSERT_GE(away.size(), 2U);
+    // Of one that lies in the file, and not only in system RAM: it is read.
+    std::size_t named = all;
+    for (const std::size_t its_own : away) {
+        if (mapped(its_own) || named != all)
+            continue;
+        disk::before_read([&] {
+            std::vector<std::size_t> others;
+            for (std::size_t i = 0; i < all; i++)
+                if (i != its_own && !mapped(i))
+                    others.push_back(i);
+            named = others[4 % others.size()];
+            moves_->note_table({blocks_[named]});
+        });
+        bool was_mapped = true;
+        EXPECT_EQ(moves_->run(
+                      stream_,
+                      [&](work &out) {
+                          out.what = 5000;
+                          out.trusted = true;
+                          out.kernel = "reads_tables";
+                          out.add(blocks_[its_own]);
+                      },
+                      [&] {
+                          was_mapped = named == all || mapped(named);
+                          return CUDA_SUCCESS;
+                      }),
+                  CUDA_SUCCESS);
+        EXPECT_TRUE(was_mapped) << "block " << named;
+    }
+    EXPECT_NE(named, all);
+}
+
+TEST_F(Filing, AThreadThatWantsSystemRamIsAnsweredBeforeItGoesOn)
+{
+    ASSERT_NO_FATAL_FAILURE(make(all - 4));
+    compares_ = false;
+    std::atomic<bool> in_write{false};
+    std::atomic<bool> is_back{false};
+    std::atomic<bool> was_early{false};
+    disk::before_write([&] {
+        in_write = true;
+        // Long enough for a thread that does not wait to come back.
+        for (int i = 0; i < 1000 && !is_back; i++)
+            usleep(1000);
+        was_early = is_back.load();
+    });
+    std::thread other([&] {
+        use_context();
+        for (int i = 0; i < 50 && !in_write; i++)
+            moves_->shed();
+        is_back = true;
+    });
+    EXPECT_TRUE(
+        wait_until([&] { return in_write.load(); }, [] { usleep(1000); }));
+    moves_->stop(nullptr);
+    other.join();
+    EXPECT_FALSE(was_early);
 }
 
 } // namespace

@@ -208,6 +208,9 @@ public:
 
     virtual usage read() const = 0;
 
+    /// True if some of its virtual memory may lie in a file. It never changes.
+    virtual bool has_file() const { return false; }
+
     /// Adds to the counters that the instance shows. Does nothing if there is
     /// no instance. A call costs a system call, so a caller that moves much
     /// adds up first.

@@ -68,6 +68,7 @@ private:
         return own_.charge_virtual(bytes, token);
     }
     void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
+    bool has_file() const override { return file_ != nullptr; }
     bool take_file(std::uint64_t bytes, bool is_new) override
     {
         return file_ != nullptr && file_->charge(bytes, is_new);

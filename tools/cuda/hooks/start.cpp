@@ -310,6 +310,14 @@ bool open_file(const settings &asked, const std::vector<ledger *> &ledgers,
             show_size(max_moving_bytes).text);
         return false;
     }
+    // Work of one device could need another's memory, which only its own work
+    // has come from there.
+    if (own_devices(asked, made.devices) > 1) {
+        say("EMUV_TIER=file: it serves one card, and the program sees %d: "
+            "choose one by CUDA_VISIBLE_DEVICES",
+            own_devices(asked, made.devices));
+        return false;
+    }
     const usage own = ledgers.empty() ? usage{} : ledgers.front()->read();
     if (own.virtual_bytes - own.file_bytes - own.lent_bytes == 0) {
         say("EMUV_TIER=file: memory comes from there by way of system RAM: "

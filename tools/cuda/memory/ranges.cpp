@@ -255,7 +255,8 @@ std::uint64_t ranges::charge_vram(const reservation &at) const
     // Memory that has left VRAM may have taken the part of a file that is kept
     // for memory that moves. Then the VRAM that it left is no room for new
     // memory.
-    if (const usage now = budget_.ledger_of(at.device).read();
+    const ledger &limits = budget_.ledger_of(at.device);
+    if (const usage now = limits.has_file() ? limits.read() : usage{};
         now.file_bytes > 0) {
         const std::uint64_t over =
             std::min(round_up(now.over_bytes(), chunk_bytes), share);
@@ -308,7 +309,7 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
     std::vector<ram_charge> charged;
     // Memory that has moved may have taken the part of a file that is kept for
     // that. Then what it left is no room for new memory.
-    if (const usage now = limits.read();
+    if (const usage now = limits.has_file() ? limits.read() : usage{};
         now.file_bytes > 0 && now.virtual_free_bytes() < bytes)
         return charged;
     std::uint64_t left = bytes;

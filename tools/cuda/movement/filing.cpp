@@ -208,9 +208,12 @@ bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
     const std::uint64_t start = now_ns();
     mark_all(lock);
     bool comes = !are_too_many(all);
-    while (comes && is_bringing_ && is_served()) {
+    std::uint64_t since = start;
+    for (std::uint64_t seen = progress_; comes && is_bringing_ && is_served();
+         comes = now_ns() - since < most_ns_) {
         changed_.wait_for(lock, 20000000);
-        comes = now_ns() - start < most_ns_;
+        if (std::exchange(seen, progress_) != progress_)
+            since = now_ns();
     }
     if (comes && !is_bringing_) {
         is_bringing_ = true;
@@ -281,9 +284,12 @@ void mover::tell_of_lack(std::uint64_t bytes)
 // while others come from there.
 bool mover::bring_all_back(std::unique_lock<std::mutex> &lock)
 {
-    const std::uint64_t start = now_ns();
+    std::uint64_t since = now_ns();
+    std::uint64_t seen = progress_;
     while (making_in_file_ > 0 || on_file_ > 0) {
-        if (now_ns() - start > most_ns_) {
+        if (std::exchange(seen, progress_) != progress_)
+            since = now_ns();
+        if (now_ns() - since > most_ns_) {
             tell_of_lack(on_file_bytes_);
             return false;
         }
@@ -373,7 +379,8 @@ bool mover::ask_for_ram(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
         return false;
     requests_.push_back(&mine);
     to_file_.notify_all();
-    while (!mine.done && files_)
+    // emuv-filer has it in hand, and answers all before it ends.
+    while (!mine.done)
         changed_.wait_for(lock, 20000000);
     std::erase(requests_, &mine);
     to_file_.notify_all(); // for the next one

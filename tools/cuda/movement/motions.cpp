@@ -605,6 +605,8 @@ void mover::map_all(std::unique_lock<std::mutex> &lock)
 unsigned mover::away_on_file() const
 {
     unsigned count = 0;
+    if (on_file_ == 0) // untrusted work asks each time
+        return count;
     for (const auto &[base, each] : blocks_.all())
         for (std::size_t i = 0; each->on_file > 0 && i < each->slots.size();
              i++)

@@ -335,10 +335,11 @@ void mover::shed()
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });
-    if (const usage now = limits_.read();
-        files_ && now.virtual_free_bytes() > 0 &&
-        now.memory_free_bytes() < max_moving_bytes)
-        ask_for_ram(lock, max_moving_bytes, true);
+    if (files_)
+        if (const usage now = limits_.read();
+            now.virtual_free_bytes() > 0 &&
+            now.memory_free_bytes() < max_moving_bytes)
+            ask_for_ram(lock, max_moving_bytes, true);
     version_++;
     frames_.drop();
 }
