@@ -233,6 +233,20 @@ bool mover::bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
     return left == 0;
 }
 
+// The same for work. While it waits, another thread may copy a table that names
+// more.
+bool mover::bring_back(std::unique_lock<std::mutex> &lock, const flight &of)
+{
+    while (on_file_ > 0) {
+        const parts needed = parts_of(of.blocks, of.reads_tables);
+        if (bytes_on_file(needed) == 0)
+            break;
+        if (!bring_back(lock, needed))
+            return false;
+    }
+    return true;
+}
+
 // Has these units come, as long as that may be. Earlier work that nobody
 // followed ends before any can.
 void mover::await_from_file(std::unique_lock<std::mutex> &lock,

@@ -699,6 +699,7 @@ private:
     bool is_served() const;
     bool bring_back(std::unique_lock<std::mutex> &lock, const parts &all,
                     bool tells = true);
+    bool bring_back(std::unique_lock<std::mutex> &lock, const flight &of);
     void await_from_file(std::unique_lock<std::mutex> &lock, const parts &all);
     void tell_of_lack(std::uint64_t bytes);
     bool bring_all_back(std::unique_lock<std::mutex> &lock);

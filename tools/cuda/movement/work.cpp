@@ -390,8 +390,8 @@ void mover::note_those_left(const work &announced)
 }
 
 // Maps all blocks that tables name, and waits for units that other threads map.
-// One that lies in the file was named since the work came back from its own
-// wait: note_table() has it come, and its table is not there before.
+// One in the file was named since bring_back(): note_table() has it come, and
+// its table is not there before.
 void mover::map_tables(std::unique_lock<std::mutex> &lock)
 {
     const auto mapped = [this] {
@@ -637,12 +637,8 @@ mover::admission mover::begin(work &announced, CUstream stream, flight &begun)
         await(lock, begun.blocks);
         await_exchange(lock, begun.blocks);
     }
-    // While it waits, another thread may copy a table that names more.
-    for (parts needed = parts_of(begun.blocks, begun.reads_tables);
-         bytes_on_file(needed) > 0;
-         needed = parts_of(begun.blocks, begun.reads_tables))
-        if (!bring_back(lock, needed))
-            return admission::refused;
+    if (!bring_back(lock, begun))
+        return admission::refused;
     holding_++;
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
