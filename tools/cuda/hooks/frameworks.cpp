@@ -2,6 +2,7 @@
 // PyTorch's caching allocator makes large allocations, divides them, and frees
 // none. It reports each part that it hands out or takes back to its profiler,
 // by a function of another library. So the function here is found first.
+#include "base/glibc.hpp"
 #include "hooks/callers.hpp"
 #include "hooks/session.hpp"
 
@@ -49,7 +50,7 @@ constexpr const char *earlier_name =
     "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE";
 
 // PyTorch's own function: in the library that has it by its usual name, or in
-// one that the caller names.
+// one that the caller names. That stays open, as PyTorch does.
 template <typename Function>
 Function *look_up(std::atomic<Function *> &known, const char *symbol,
                   const void *caller)
@@ -65,7 +66,6 @@ Function *look_up(std::atomic<Function *> &known, const char *symbol,
     if (library == nullptr)
         return nullptr;
     found = reinterpret_cast<Function *>(dlsym(library, symbol));
-    dlclose(library); // others have it open
     known.store(found, std::memory_order_release);
     return found;
 }
