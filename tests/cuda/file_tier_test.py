@@ -162,7 +162,7 @@ class FileTierTest(unittest.TestCase):
                        if not name.startswith("EMUV_")}
         environment.update(
             LD_PRELOAD=":".join(filter(None, (self.options.runtime,
-                                              self.options.preload))),
+                                              self.options.library))),
             EMUV_LIBCUDA=self.options.driver, EMUV_SIM_VRAM="64M",
             EMUV_PHYSICAL="16M", EMUV_MOVE="always",
             EMUV_TIER=tier or f"ram=16M,file:{self.folder}=128M")
@@ -313,5 +313,4 @@ if __name__ == "__main__":
     parser.add_argument("--emuvctl")
     parser.add_argument("--runtime")
     FileTierTest.options, rest = parser.parse_known_args()
-    FileTierTest.options.preload = FileTierTest.options.library
     unittest.main(argv=[sys.argv[0], *rest])

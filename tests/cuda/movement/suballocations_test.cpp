@@ -9,8 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -55,6 +57,25 @@ protected:
             moves_->hand_out(units_[i], unit_bytes);
         for (std::size_t i = 0; i < units_.size(); i++)
             launch(i);
+    }
+    // Launches a proven kernel; null: work that is no kernel's.
+    void launch_kernel(
+        const char *name, const std::vector<CUdeviceptr> &given,
+        const std::function<void()> &real = [] {})
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = next_what_++;
+                out.kernel = name;
+                out.trusted = out.proven = true;
+                for (const CUdeviceptr each : given)
+                    out.add(each);
+            },
+            [&] {
+                real();
+                return CUDA_SUCCESS;
+            });
     }
     std::uint64_t identity(std::size_t unit)
     {
@@ -231,16 +252,7 @@ TEST_F(Suballocations, EndWhereTheNextOneBeginsAndNameItNot)
     launch(0);
     const auto run = [&](CUdeviceptr first, CUdeviceptr second,
                          const char *kernel = "kernel") {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = next_what_++;
-                out.kernel = kernel;
-                out.trusted = out.proven = true;
-                out.add(first);
-                out.add(second);
-            },
-            [] { return CUDA_SUCCESS; });
+        launch_kernel(kernel, {first, second});
     };
     run(units_[1], units_[2]);
     EXPECT_FALSE(are_one(1, 4));
@@ -256,19 +268,10 @@ TEST_F(Suballocations, NameTheNextOneALittleBeforeIt)
     ASSERT_NO_FATAL_FAILURE(send_away(2));
     const auto is_mapped_for = [&](CUdeviceptr at) {
         bool is_mapped = false;
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = next_what_++;
-                out.kernel = "kernel";
-                out.trusted = out.proven = true;
-                out.add(at);
-            },
-            [&] {
-                const std::lock_guard guard(card_.lock);
-                is_mapped = card_.mapped.count(units_[2]) > 0;
-                return CUDA_SUCCESS;
-            });
+        launch_kernel("kernel", {at}, [&] {
+            const std::lock_guard guard(card_.lock);
+            is_mapped = card_.mapped.count(units_[2]) > 0;
+        });
         return is_mapped;
     };
     EXPECT_FALSE(is_mapped_for(units_[1]));
@@ -281,15 +284,7 @@ TEST_F(Suballocations, AreOneAgainOnceAKernelMayCountBackFromTheNextOne)
 {
     ASSERT_NO_FATAL_FAILURE(hand_all_out());
     const auto run = [&](CUdeviceptr at, const char *kernel) {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = next_what_++;
-                out.kernel = kernel;
-                out.trusted = out.proven = true;
-                out.add(at);
-            },
-            [] { return CUDA_SUCCESS; });
+        launch_kernel(kernel, {at});
     };
     run(units_[2], "_Z4scanPf");
     run(units_[2] + 512, "_Z4scanISt16reverse_iteratorIPfEEvT_");
