@@ -517,7 +517,8 @@ private:
     bool begin_division(block &of, std::uint64_t begin);
     void note_made(CUdeviceptr base);
     void unite(block &of);
-    static const lot *next_part_near(const block &of, CUdeviceptr address);
+    static void add_next_part(block &of, CUdeviceptr address,
+                              std::vector<touched> &all);
     bool reaches_memory_in(block &of, CUdeviceptr address,
                            const work &announced);
     std::vector<touched> follow(work &announced, std::uint64_t &what);

@@ -216,18 +216,22 @@ bool mover::reaches_memory_in(block &of, CUdeviceptr address,
 
 // An address a little before a part may be the part's, for a kernel that adds
 // to it. The driver gives each allocation of its own a distance to others.
-// @return the part behind it; null where that is far, or free
-const lot *mover::next_part_near(const block &of, CUdeviceptr address)
+void mover::add_next_part(block &of, CUdeviceptr address,
+                          std::vector<touched> &all)
 {
     if (of.divided != division::by_program)
-        return nullptr;
+        return;
     const lot &meant = of.lot_at(address);
     const std::uint64_t offset = address - of.base;
     if (offset == meant.begin || offset + guard_bytes <= meant.end ||
         meant.end == of.bytes)
-        return nullptr;
-    const lot &next = of.lot_at(of.base + meant.end);
-    return next.vacant ? nullptr : &next;
+        return;
+    const CUdeviceptr next = of.base + meant.end;
+    if (!of.lot_at(next).vacant &&
+        std::none_of(all.begin(), all.end(), [next](const touched &each) {
+            return each.begin == next;
+        }))
+        all.emplace_back(of, next);
 }
 
 } // namespace emuv::cuda

@@ -64,9 +64,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             if (!reaches_memory_in(of, address, announced))
                 return;
             of.give(address);
-            if (const lot *const next = next_part_near(of, address);
-                next != nullptr && announced.kernel != nullptr)
-                all.emplace_back(of, of.base + next->begin);
+            if (announced.kernel != nullptr)
+                add_next_part(of, address, all);
             touched reached(of, address);
             // Nothing worth moving begins at an address that 16 does not
             // divide, or at the end of a block.
