@@ -189,18 +189,22 @@ TEST_F(ChoiceTest, UnitsComeAheadOfTheirUseUpToALimit)
     now.units[sooner].allocation = now.units[wanted].allocation;
     unit_view ahead = in_vram(10);
     ahead.fresh = true;
+    now.vram.share_bytes = 64 * usual;
     for (int i = 0; i < 7; i++)
         add(ahead);
     EXPECT_EQ(first().unit, wanted);
 
-    // That of a fixed allocation counts, too, and of one in use.
+    // That of a fixed allocation counts, too, and one in use no more.
     ahead.fixed = true;
     const auto last = add(ahead);
     EXPECT_TRUE(choose_motion(now).empty());
     now.units[last].next_use = 60;
     EXPECT_EQ(first().unit, wanted);
-    now.units[last].busy = true;
+    now.units[last].next_use = 10;
     EXPECT_TRUE(choose_motion(now).empty());
+    now.units[last].busy = true;
+    EXPECT_EQ(first().unit, wanted);
+    now.units[last].busy = false;
 
     // The first unit of an allocation comes all the same: a launch that names
     // the allocation would call off what comes.

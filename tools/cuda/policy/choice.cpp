@@ -22,9 +22,6 @@ constexpr std::size_t max_motions = 12;
 constexpr std::uint64_t max_coming_bytes = 128 * mib;
 constexpr std::uint64_t max_arrived_bytes = 128 * mib;
 constexpr std::uint64_t max_leaving_bytes = 256 * mib;
-// A unit that leaves as planned makes room for any next use at once. Other
-// units leave only for a use within so many bytes.
-constexpr std::uint64_t max_ahead_bytes = 256 * mib;
 // Blank units come without a copy, so they come late: a unit that leaves for
 // them may have to come back.
 constexpr std::uint64_t max_made_bytes = 256 * mib;
@@ -39,7 +36,9 @@ constexpr std::uint64_t hot_uses = 8;
 constexpr std::uint64_t times_as_hot = 2;
 constexpr std::size_t hottest_units = 16;
 
-// An eighth of the share: the measure of a small share's limits.
+// An eighth of the share: the most of much, and all of a small share's limits.
+// A unit that leaves as planned makes room for any next use at once. Other
+// units leave only for a use within so many bytes.
 std::uint64_t eighth_of(const view &now)
 {
     return now.vram.share_bytes / 8;
@@ -288,13 +287,13 @@ candidates look(const view &now, const leeway &ram)
     return out;
 }
 
-// Fetched bytes whose use has not ended, for uses up to the given one.
+// Fetched bytes whose use has not begun, for uses up to the given one.
 std::uint64_t ahead_bytes(const view &now, std::uint64_t next_use)
 {
     std::uint64_t bytes = 0;
     for (const unit_view &one : now.units)
-        if (!one.small && one.fresh && one.where == place::vram &&
-            (one.busy || one.next_use <= next_use))
+        if (!one.small && one.fresh && one.where == place::vram && !one.busy &&
+            one.next_use <= next_use)
             bytes += one.bytes;
     return bytes;
 }
@@ -374,7 +373,7 @@ private:
     {
         return which.next_use == 0 || !now_.moves ||
                ahead_bytes(now_, which.next_use) + arriving_bytes(now_) <
-                   std::min(max_ahead_bytes, eighth_of(now_));
+                   eighth_of(now_);
     }
 
     choice to_fetch() const
