@@ -113,6 +113,8 @@ row row_of(const proof::kernel_code &kernel, const proof::verdict &what,
     }
     if (what.any_parameter)
         bases.emplace_back("any");
+    if (what.by_descriptor)
+        bases.emplace_back("descriptor");
     const bool proven = what.proven();
     row made;
     made.cells = {std::uint64_t{kernel.sm},

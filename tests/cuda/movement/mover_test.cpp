@@ -387,7 +387,10 @@ protected:
             });
     }
 
-    void launch_proven(const std::vector<CUdeviceptr> &names)
+    // @param numbers  look like addresses, and are none by the proof
+    void launch_proven(const std::vector<CUdeviceptr> &names,
+                       const std::vector<CUdeviceptr> &numbers = {},
+                       bool holds = true)
     {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
@@ -395,8 +398,14 @@ protected:
                 out.what = 1;
                 out.kernel = "kernel";
                 out.trusted = out.proven = true;
+                out.by_name = !holds;
+                out.pointers_are_all = !numbers.empty();
                 for (const CUdeviceptr each : names)
+                    out.add(each, true);
+                for (const CUdeviceptr each : numbers)
                     out.add(each);
+                if (!holds)
+                    out.rely_on(0x123);
             },
             [this] {
                 mapped_then_ = mapped();
@@ -1511,30 +1520,48 @@ TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
 
 // No order comes again, so that nothing is predicted. Four of twelve units do
 // not fit: standing still, every third launch would miss its own.
-TEST_F(Mover, LaunchesFindWhatTheyNameInVramThoughNothingForesawIt)
+class Unforeseen : public Mover
+{
+protected:
+    // @param is_pointer  whether launches tell so
+    // @return true once a hundred launches in a row found theirs in VRAM
+    bool find_theirs(std::uint64_t offset, bool is_pointer)
+    {
+        std::mt19937 any(1);
+        std::uint64_t what = 1000;
+        unsigned found = 0; // in a row
+        return wait_until(
+            std::chrono::seconds(120), [&] { return found >= 100; },
+            [&] {
+                const std::size_t which = any() % units_.size();
+                moves_->run(
+                    reinterpret_cast<CUstream>(0x20),
+                    [&](work &out) {
+                        out.what = what++;
+                        out.trusted = true;
+                        out.add(units_[which] + offset, is_pointer);
+                    },
+                    [&] {
+                        found = is_in_vram(which) ? found + 1 : 0;
+                        return CUDA_SUCCESS;
+                    });
+                usleep(500);
+            });
+    }
+};
+
+TEST_F(Unforeseen, LaunchesFindWhatTheyNameInVram)
 {
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
-    std::mt19937 any(1);
-    std::uint64_t what = 1000;
-    unsigned found = 0; // in a row
-    EXPECT_TRUE(wait_until(
-        std::chrono::seconds(120), [&] { return found >= 100; },
-        [&] {
-            const std::size_t which = any() % units_.size();
-            moves_->run(
-                reinterpret_cast<CUstream>(0x20),
-                [&](work &out) {
-                    out.what = what++;
-                    out.trusted = true;
-                    out.add(units_[which]);
-                },
-                [&] {
-                    found = is_in_vram(which) ? found + 1 : 0;
-                    return CUDA_SUCCESS;
-                });
-            usleep(500);
-        }))
-        << found;
+    EXPECT_TRUE(find_theirs(0, false));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Views of tensors begin anywhere.
+TEST_F(Unforeseen, LaunchesFindWhatTheirPointersNameWhereverThoseBegin)
+{
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    EXPECT_TRUE(find_theirs(4, true));
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
@@ -1895,6 +1922,16 @@ TEST_F(Checked, ProvenKernelSeesNothingThatTablesName)
     EXPECT_EQ(found_.so_far().untrusted_launches, 0u);
     launch_what({units_[2]});
     EXPECT_EQ(mapped_then_, (those{2, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, ProvenKernelReachesNothingByWhatIsNoPointer)
+{
+    launch_what({units_[0]}); // from here on the rest is hidden
+    launch_proven({units_[1]}, {units_[4]});
+    EXPECT_EQ(mapped_then_, those{1});
+    launch_proven({units_[1]}, {units_[4]}, false);
+    EXPECT_EQ(mapped_then_, (those{1, 4})) << "the proof does not hold";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

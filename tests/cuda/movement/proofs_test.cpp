@@ -176,6 +176,32 @@ TEST_F(Proofs, KernelThatCannotBeFollowedIsTrustedByItsLibrary)
     EXPECT_TRUE(trusts(load(nullptr, "any", nullptr, &place_in_this_program)));
 }
 
+TEST_F(Proofs, TellWhichWordsOfALaunchArePointers)
+{
+    const CUdeviceptr number = first_ + 2 * 4096;
+    work copy = launch(take("proven_copy"), {first_, first_ + 4096, number});
+    ASSERT_EQ(copy.count, 3u);
+    ASSERT_TRUE(copy.proven);
+    EXPECT_TRUE(copy.may_go_by(0));
+    EXPECT_TRUE(copy.may_go_by(1));
+    EXPECT_FALSE(copy.may_go_by(2));
+    EXPECT_FALSE(copy.pointers[2]);
+
+    copy.doubt({first_, false});
+    EXPECT_TRUE(copy.may_go_by(2)) << "the proof says nothing of this launch";
+
+    // Any word may be one of a list, and a descriptor has an address in it.
+    for (const char *name : {"proven_list", "proven_descriptor"}) {
+        const work all = launch(take(name), {first_, number});
+        ASSERT_TRUE(all.proven) << name;
+        EXPECT_TRUE(all.may_go_by(0)) << name;
+        EXPECT_TRUE(all.may_go_by(1)) << name;
+    }
+    const work refused = launch(take("refused_table"), {first_, number});
+    EXPECT_TRUE(refused.may_go_by(1));
+    EXPECT_TRUE(refused.pointers[1]) << "a parameter of that size";
+}
+
 TEST_F(Proofs, UsersOwnNamesComeBeforeProofs)
 {
     start("proven,refused_table,-proven_copy", 90);

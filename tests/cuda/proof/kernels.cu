@@ -81,6 +81,26 @@ KERNEL proven_list(const __grid_constant__ tensors list)
         to[i] = 2;
 }
 
+struct descriptor
+{
+    alignas(64) unsigned char bytes[128];
+};
+
+// Stores a tile where a descriptor among its parameters says.
+KERNEL proven_descriptor(const __grid_constant__ descriptor where, float *to)
+{
+    __shared__ alignas(128) float tile[32];
+    tile[threadIdx.x] = to[threadIdx.x];
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%1}], [%2];"
+                 :
+                 : "l"(&where), "r"(0), "r"(static_cast<unsigned>(__cvta_generic_to_shared(tile)))
+                 : "memory");
+#else
+    to[threadIdx.x] = tile[threadIdx.x ^ 1];
+#endif
+}
+
 KERNEL proven_variable(float *to)
 {
     to[threadIdx.x] = a_variable[threadIdx.x];

@@ -123,6 +123,8 @@ TEST_P(proofs, verdict_names_the_parameters_that_accesses_go_by)
     EXPECT_EQ(verdict_of("proven_writes_a_table").bases, (bases{{0, false}}));
     EXPECT_TRUE(verdict_of("proven_list").any_parameter);
     EXPECT_TRUE(verdict_of("refused_table").bases.empty());
+    EXPECT_FALSE(verdict_of("proven_copy").by_descriptor);
+    EXPECT_EQ(verdict_of("proven_descriptor").by_descriptor, GetParam() >= 90U);
 }
 
 TEST_P(proofs, address_that_is_surely_loaded_is_told_from_one_that_may_be)
@@ -453,6 +455,7 @@ protected:
         made.why = proof::obstacle::none;
         made.bases = {{0, false}, {24, true}};
         made.any_parameter = true;
+        made.by_descriptor = true;
         made.accesses = 7;
         return made;
     }
@@ -494,6 +497,7 @@ TEST_F(verdict_cache, keeps_what_it_was_given)
     EXPECT_TRUE(found->proven());
     EXPECT_EQ(found->bases, what().bases);
     EXPECT_TRUE(found->any_parameter);
+    EXPECT_TRUE(found->by_descriptor);
     EXPECT_EQ(found->accesses, 7U);
     EXPECT_EQ(other.find({{2, 1}}), nullptr);
 }

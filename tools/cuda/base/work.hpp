@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,6 +47,12 @@ struct work
     /// work finds them without being given them.
     std::uint32_t left = 0;
     std::array<CUdeviceptr, max_addresses> addresses;
+    /// Those that are pointers. Others may be numbers that look like addresses,
+    /// or what was left where a pointer may stand.
+    std::bitset<max_addresses> pointers;
+    /// True if a proof tells all pointers: while it holds, the work reaches
+    /// nothing by any other address.
+    bool pointers_are_all = false;
     /// An address on which trust relies. It has to be in a block, or in another
     /// allocation that the driver knows. Unless a loaded number is added to it,
     /// it may be in the program's own memory as well.
@@ -61,12 +68,21 @@ struct work
     launch_counts *counts = nullptr;
 
     /// Adds an address; work with too many of them is not trusted.
-    void add(CUdeviceptr address)
+    /// @param is_pointer  whether it is known to be no number
+    void add(CUdeviceptr address, bool is_pointer = false)
     {
-        if (count < max_addresses)
-            addresses[count++] = address;
-        else
+        if (count >= max_addresses) {
             trusted = false;
+            return;
+        }
+        pointers[count] = is_pointer;
+        addresses[count++] = address;
+    }
+
+    /// True if the work may reach memory by this one of its addresses.
+    [[nodiscard]] bool may_go_by(std::uint32_t which) const
+    {
+        return pointers[which] || !(proven && pointers_are_all);
     }
 
     /// Adds an address that trust relies on.

@@ -18,16 +18,16 @@ inline void add(work &, T)
 {}
 inline void add(work &out, CUdeviceptr address)
 {
-    out.add(address);
+    out.add(address, true);
 }
 // The driver takes an address of the device's as the host's, too.
 inline void add(work &out, const void *address)
 {
-    out.add(reinterpret_cast<CUdeviceptr>(address));
+    out.add(reinterpret_cast<CUdeviceptr>(address), true);
 }
 inline void add(work &out, void *address)
 {
-    out.add(reinterpret_cast<CUdeviceptr>(address));
+    out.add(reinterpret_cast<CUdeviceptr>(address), true);
 }
 template <typename Copy>
 void add_both(work &out, const Copy *copy)
@@ -35,11 +35,11 @@ void add_both(work &out, const Copy *copy)
     if (copy == nullptr)
         return;
     if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
-        out.add(copy->srcDevice);
+        out.add(copy->srcDevice, true);
     else
         add(out, copy->srcHost);
     if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
-        out.add(copy->dstDevice);
+        out.add(copy->dstDevice, true);
     else
         add(out, copy->dstHost);
 }

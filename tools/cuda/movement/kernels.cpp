@@ -502,13 +502,16 @@ void known_kernels::judge(const layout &known, const finding *found,
 namespace {
 
 // Tries every offset at which a pointer may lie in a packed structure.
-void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
+// @param is_pointer  tells by an offset among these bytes
+template <typename IsPointer>
+void scan_bytes(const unsigned char *at, std::size_t bytes, work &out,
+                IsPointer is_pointer)
 {
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
         CUdeviceptr address = 0;
         std::memcpy(&address, at + i, sizeof address);
         if (may_be_address(address))
-            out.add(address);
+            out.add(address, is_pointer(i));
     }
 }
 
@@ -532,26 +535,47 @@ known_kernels::layout_of(const driver &calls, CUfunction function,
     return found->second;
 }
 
-// Adds all that may be an address among a launch's values.
-void known_kernels::add_all(const layout &known, const values &given, work &out)
+// Adds all that may be an address among a launch's values. A proof tells which
+// are pointers, and whether these are all.
+void known_kernels::add_all(const layout &known, const finding *found,
+                            const values &given, work &out)
 {
+    const finding *const proof = out.proven ? found : nullptr;
+    out.pointers_are_all = proof != nullptr && !proof->any_parameter &&
+                           !proof->by_descriptor &&
+                           known.leaves == leaving::nothing;
+    const auto is_base = [&](std::size_t offset) {
+        if (proof == nullptr)
+            return false;
+        const auto at =
+            std::lower_bound(proof->bases.begin(), proof->bases.end(), offset,
+                             [](const auto &each, std::size_t than) {
+                                 return each.offset < than;
+                             });
+        return at != proof->bases.end() && at->offset == offset;
+    };
     if (given.parameters == nullptr) {
         if (given.buffer != nullptr)
-            scan_bytes(given.buffer, given.bytes, out);
+            scan_bytes(given.buffer, given.bytes, out, is_base);
         // Nobody asks which part of the buffer is a pointer.
         out.left = known.leaves != leaving::nothing ? out.count : 0;
         return;
     }
-    const auto scan_those = [&](auto wanted) {
-        for (std::size_t i = 0; i < known.parameters.size(); i++)
-            if (const auto bytes = known.parameters[i].bytes; wanted(bytes))
-                scan_bytes(
-                    static_cast<const unsigned char *>(given.parameters[i]),
-                    bytes, out);
-    };
     // A parameter of that size is a pointer.
     constexpr auto is_pointer = [](std::size_t bytes) {
         return bytes == sizeof(CUdeviceptr);
+    };
+    const auto scan_those = [&](auto wanted) {
+        for (std::size_t i = 0; i < known.parameters.size(); i++) {
+            const kernel_parameter &each = known.parameters[i];
+            if (wanted(each.bytes))
+                scan_bytes(
+                    static_cast<const unsigned char *>(given.parameters[i]),
+                    each.bytes, out, [&](std::size_t at) {
+                        return is_base(each.offset + at) ||
+                               (proof == nullptr && is_pointer(each.bytes));
+                    });
+        }
     };
     switch (known.leaves) {
     case leaving::numbers:
@@ -601,7 +625,7 @@ void known_kernels::scan(const driver &calls, CUfunction function,
     out.open_ended = true;
     out.counts = known->about != nullptr ? &known->about->counts : nullptr;
     judge(*known, found, given, all, out);
-    add_all(*known, given, out);
+    add_all(*known, found, given, out);
 }
 
 } // namespace emuv::cuda

@@ -169,7 +169,8 @@ private:
     static bool needs_all(const layout &known, const values &given);
     static bool all_values(const layout &known, const values &given,
                            std::vector<unsigned char> &all);
-    static void add_all(const layout &known, const values &given, work &out);
+    static void add_all(const layout &known, const finding *found,
+                        const values &given, work &out);
     layout look_at(const driver &calls, CUfunction function);
     const finding *settled_finding_of(const layout &known,
                                       std::span<const unsigned char> all,

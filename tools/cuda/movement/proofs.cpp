@@ -89,12 +89,13 @@ bool may_be_settled(proof::obstacle why)
 void join(std::vector<proof::base> &into, const std::vector<proof::base> &more)
 {
     for (const proof::base &each : more) {
-        const auto same = std::find_if(into.begin(), into.end(),
-                                       [&](const proof::base &other) {
-                                           return other.offset == each.offset;
-                                       });
-        if (same == into.end())
-            into.push_back(each);
+        const auto same =
+            std::lower_bound(into.begin(), into.end(), each.offset,
+                             [](const proof::base &other, std::size_t than) {
+                                 return other.offset < than;
+                             });
+        if (same == into.end() || same->offset != each.offset)
+            into.insert(same, each);
         else
             same->to_be_checked = same->to_be_checked || each.to_be_checked;
     }
@@ -532,6 +533,7 @@ bool proofs::answer(const job &one, bool proves)
         }
         proof::verdict &verdict = each.verdict;
         to.any_parameter = to.any_parameter || verdict.any_parameter;
+        to.by_descriptor = to.by_descriptor || verdict.by_descriptor;
         to.may_be_settled = to.may_be_settled || (one.parameters.empty() &&
                                                   may_be_settled(verdict.why));
         if (verdict.proven())

@@ -35,10 +35,12 @@ struct finding : counted
     std::atomic<bool> is_new{false};
     /// Of a kernel that is not proven, the reason. It outlives the process.
     const char *why = "";
-    /// Of a proven kernel, the parameters that its accesses go by.
+    /// Of a proven kernel, the parameters that its accesses go by, ascending.
     std::vector<proof::base> bases;
     /// True if any other parameter may be one of them, too: an index tells.
     bool any_parameter = false;
+    /// True if it goes by the address in a descriptor, too.
+    bool by_descriptor = false;
     /// True if the launch's parameters may decide: see proofs::ask().
     bool may_be_settled = false;
     /// Of a finding about certain launches, the conditions that they meet, for

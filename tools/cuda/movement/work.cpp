@@ -34,6 +34,22 @@ constexpr std::uint64_t slow_patience_ns = 1000000000; // of such work
 // Lists of ended work to keep. More are made, and freed again.
 constexpr std::size_t max_spare_lists = 1024;
 
+// Adds what work touches in an allocation. In each, that is one run of units,
+// from the first to the last.
+void join(std::vector<touched> &all, touched reached)
+{
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&](const touched &other) {
+            return other.begin == reached.begin;
+        });
+    if (same == all.end()) {
+        all.push_back(std::move(reached));
+        return;
+    }
+    same->given.first = std::min(same->given.first, reached.given.first);
+    same->given.last = std::max(same->given.last, reached.given.last);
+}
+
 } // namespace
 
 // The allocations that the work touches, by its addresses, each once. Work that
@@ -48,6 +64,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     }
     what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
+        if (!announced.may_go_by(i))
+            continue;
         const CUdeviceptr address = announced.addresses[i];
         const auto meant = blocks_.meant_by(address);
         // The hooks that announce copies search the memory that those read.
@@ -67,25 +85,17 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             if (announced.kernel != nullptr)
                 add_next_part(of, address, all);
             touched reached(of, address);
-            // Nothing worth moving begins at an address that 16 does not
-            // divide, or at the end of a block.
-            if (!of.small && address % 16 == 0 && &of == meant.around) {
-                what = (what ^ address) * 0x9e3779b97f4a7c15u;
+            // Nothing worth moving begins at the end of a block. A pointer may
+            // begin a view of a tensor, and then 16 need not divide it: it
+            // tells no step from another.
+            const bool is_aligned = address % 16 == 0;
+            if (!of.small && &of == meant.around &&
+                (is_aligned || announced.pointers[i])) {
+                if (is_aligned)
+                    what = (what ^ address) * 0x9e3779b97f4a7c15u;
                 reached.given = of.touched_from(address);
             }
-            // Joins the units touched in an allocation to one run, from first
-            // to last.
-            const auto same =
-                std::find_if(all.begin(), all.end(), [&](const touched &other) {
-                    return other.begin == reached.begin;
-                });
-            if (same == all.end()) {
-                all.push_back(std::move(reached));
-                return;
-            }
-            same->given.first =
-                std::min(same->given.first, reached.given.first);
-            same->given.last = std::max(same->given.last, reached.given.last);
+            join(all, std::move(reached));
         });
     }
     // Rounds that vary divide blocks in ever new ways. So an address that was

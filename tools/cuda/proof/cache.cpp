@@ -22,7 +22,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 16;
+constexpr std::uint32_t prover_version = 17;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t most_bases = 16384;
 constexpr std::size_t most_premises = 64;
@@ -230,13 +230,14 @@ bool read_table(bytes from, cache::table &into)
         of.halves[1] = number_or_zero<std::uint64_t>(head, 8);
         verdict what;
         const auto why = number_or_zero<std::uint8_t>(head, 16);
-        const auto any = number_or_zero<std::uint8_t>(head, 17);
+        const auto more = number_or_zero<std::uint8_t>(head, 17);
         const auto bases = number_or_zero<std::uint16_t>(head, 18);
-        if (why > static_cast<std::uint8_t>(last_obstacle) || any > 1 ||
+        if (why > static_cast<std::uint8_t>(last_obstacle) || more > 3 ||
             bases > most_bases)
             return false;
         what.why = static_cast<obstacle>(why);
-        what.any_parameter = any != 0;
+        what.any_parameter = (more & 1) != 0;
+        what.by_descriptor = (more & 2) != 0;
         what.where = number_or_zero<std::uint32_t>(head, 20);
         what.accesses = number_or_zero<std::uint32_t>(head, 24);
         what.instructions = number_or_zero<std::uint32_t>(head, 28);
@@ -264,7 +265,8 @@ void write_verdict(writer &out, const fingerprint &of, const verdict &what)
     out.add(of.halves[0]);
     out.add(of.halves[1]);
     out.add(static_cast<std::uint8_t>(what.why));
-    out.add(static_cast<std::uint8_t>(what.any_parameter ? 1 : 0));
+    out.add(static_cast<std::uint8_t>((what.any_parameter ? 1 : 0) |
+                                      (what.by_descriptor ? 2 : 0)));
     out.add(static_cast<std::uint16_t>(what.bases.size()));
     out.add(what.where);
     out.add(what.accesses);

@@ -318,7 +318,7 @@ private:
         made.terms = needed(terms_.all(), made.premises);
         if (!made.proven()) {
             made.bases.clear();
-            made.any_parameter = false;
+            made.any_parameter = made.by_descriptor = false;
         }
         return made;
     }
@@ -2100,6 +2100,7 @@ private:
     {
         const std::uint16_t reg = what.uniform_at(24);
         accesses_++;
+        by_descriptor_ = true;
         if (reg == no_register)
             return fail(obstacle::descriptor, at);
         take(uniform_pair(reg), at, means::descriptor);
@@ -2273,7 +2274,7 @@ private:
             steps_ = 0;
             accesses_ = 0;
             bases_.clear();
-            indexed_ = false;
+            indexed_ = by_descriptor_ = false;
             reaches_stack_ = false;
             do
                 flow_through();
@@ -2287,6 +2288,7 @@ private:
         made.where = where_ == nowhere ? 0 : where_ * 16;
         made.accesses = accesses_;
         made.any_parameter = indexed_;
+        made.by_descriptor = by_descriptor_;
         for (const auto &[offset, checked] : bases_)
             made.bases.push_back({offset, checked});
         made.premises = premises();
@@ -2384,6 +2386,7 @@ private:
     std::uint32_t accesses_ = 0;
     std::map<std::uint32_t, bool> bases_;
     bool indexed_ = false;
+    bool by_descriptor_ = false;
 };
 
 } // namespace

@@ -87,6 +87,7 @@ struct verdict
     std::uint32_t where = 0;
     std::vector<base> bases;    ///< ascending
     bool any_parameter = false; ///< one that an index names, too
+    bool by_descriptor = false; ///< the address in one, among the parameters
     /// The verdict is about launches whose parameters meet all of these; about
     /// all launches if there are none.
     std::vector<premise> premises;
