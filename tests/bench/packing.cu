@@ -67,7 +67,8 @@ void unpack(CUdeviceptr from, std::uint64_t bytes, CUdeviceptr at,
             CUdeviceptr out, CUstream stream, unsigned most_blocks = 1024)
 {
     std::uint64_t groups = packing::groups_of(bytes);
-    void *parameters[] = {&from, &groups, &at, &out};
+    std::uint64_t most = bytes; // all that can be
+    void *parameters[] = {&from, &groups, &at, &most, &out};
     CHECK(cuLaunchKernel(unpack_kernel, blocks_for(groups, most_blocks), 1, 1,
                          packing::threads, 1, 1, 0, stream, parameters,
                          nullptr));
@@ -202,7 +203,7 @@ bool keeps_bits(const std::vector<unsigned char> &raw, double &ratio)
     std::vector<unsigned char> codes(coded);
     CHECK(cuMemcpyDtoH(codes.data(), to, coded));
     std::fill(out.begin(), out.end(), 0);
-    packing_reference::unpack(codes.data(), groups, out.data(), nullptr);
+    packing_reference::unpack(codes.data(), groups, out.data(), most, nullptr);
     same = same && out == raw;
     packing::outcome by_host;
     codes.assign(2 * bytes, 0);

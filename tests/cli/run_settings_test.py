@@ -170,14 +170,19 @@ class RunSettingsTest(unittest.TestCase):
                  "--move needs the numa store: pages do not move", 125),
                 (("--tier", "peer:1", *LIMIT),
                  "--tier: 'peer:1' is no list of tiers, such as peer:1=40G, "
-                 "ram=48G or file:/var/lib/emuv=200G", 125),
+                 "packed=8G, ram=48G or file:/var/lib/emuv=200G", 125),
                 (("--tier", "file:here=1G", *LIMIT),
                  "--tier: 'file:here=1G' has no whole path for the file: write "
                  "file:/var/lib/emuv=200G, the folder without a comma in it",
                  125),
                 (("--tier", "file:/here=1G", "--tier", "ram=1G", *LIMIT),
                  "--tier: 'file:/here=1G,ram=1G' names tiers twice, or not "
-                 "from the fastest on: cards, then ram, then a file", 125),
+                 "from the fastest on: cards, then packed, then ram, then a file",
+                 125),
+                (("--tier", "ram=1G,packed=1G", *LIMIT),
+                 "--tier: 'ram=1G,packed=1G' names tiers twice, or not "
+                 "from the fastest on: cards, then packed, then ram, then a file",
+                 125),
                 (("--tier", "peer:1=1G", "--store", "pages", *LIMIT),
                  "--tier needs the numa store: pages are system RAM", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),
@@ -206,9 +211,10 @@ class RunSettingsTest(unittest.TestCase):
 
     def test_tiers_may_be_given_one_by_one(self):
         found = self.environment_under(
-            "--tier", "peer:1=1G", "--tier", "ram=2G", "--tier",
-            "file:/a b=3G", *LIMIT)
-        self.assertEqual(found["EMUV_TIER"], "peer:1=1G,ram=2G,file:/a b=3G")
+            "--tier", "peer:1=1G", "--tier", "packed=1G", "--tier", "ram=2G",
+            "--tier", "file:/a b=3G", *LIMIT)
+        self.assertEqual(found["EMUV_TIER"],
+                         "peer:1=1G,packed=1G,ram=2G,file:/a b=3G")
 
     def test_a_store_of_the_environment_is_checked_as_that_of_the_option(self):
         for words, message in (

@@ -131,19 +131,20 @@ pack(const unsigned char *at, std::uint64_t groups, unsigned char *to,
 
 [[gnu::no_sanitize_thread]] inline void
 unpack_group(const unsigned char *coded, const unsigned char *all_escapes,
-             unsigned char *raw)
+             std::uint64_t most_escapes, unsigned char *raw)
 {
     std::uint32_t begin = 0;
     std::memcpy(&begin, coded, sizeof begin);
-    const unsigned char *next = all_escapes + begin;
+    std::uint64_t next = begin;
     in_order_of_escapes([&](unsigned i) {
         const spot at(i);
         const unsigned low =
             coded[at.low() + at.which / 4] >> at.which % 4 * 2 & 3;
         const unsigned high = coded[at.high()] >> at.which & 1;
         const unsigned code = low | high << 2;
-        const unsigned exponent =
-            code == packing::escape ? *next++ : coded[8 + code];
+        const unsigned exponent = code != packing::escape ? coded[8 + code]
+                                  : next < most_escapes   ? all_escapes[next++]
+                                                          : 0U;
         const unsigned rest = coded[at.remainder()];
         const unsigned number =
             (rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f);
@@ -152,15 +153,15 @@ unpack_group(const unsigned char *coded, const unsigned char *all_escapes,
     });
 }
 
-[[gnu::no_sanitize_thread]] inline void unpack(const unsigned char *from,
-                                               std::uint64_t groups,
-                                               unsigned char *at,
-                                               packing::outcome *out)
+[[gnu::no_sanitize_thread]] inline void
+unpack(const unsigned char *from, std::uint64_t groups, unsigned char *at,
+       std::uint64_t most_escapes, packing::outcome *out)
 {
     for (std::uint64_t i = 0; i < groups; i++) {
         std::array<unsigned char, packing::raw_group_bytes> raw;
         unpack_group(from + i * packing::group_bytes,
-                     from + groups * packing::group_bytes, raw.data());
+                     from + groups * packing::group_bytes, most_escapes,
+                     raw.data());
         unsigned char *const here = at + i * packing::raw_group_bytes;
         for (std::uint64_t j = 0; j < raw.size(); j += 16) {
             if (out == nullptr)

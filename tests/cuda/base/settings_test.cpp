@@ -161,6 +161,43 @@ TEST(Settings, AFileNeedsMovementAndAddressesThatAreMappedNowhere)
     }
 }
 
+TEST(Settings, CodedCopiesAreATierOfSystemRam)
+{
+    const std::map<std::string, std::string> all = {
+        {"EMUV_PHYSICAL", "1G"},
+        {"EMUV_TIER", "peer:1=1G,packed=2G,ram=3G,file:/x=4G"},
+        {"EMUV_MOVE", "1"}};
+    const settings asked = read(all);
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    EXPECT_EQ(asked.tiers.packed_bytes, std::uint64_t{2} << 30);
+    EXPECT_EQ(asked.virtual_bytes, std::uint64_t{3} << 30);
+    EXPECT_EQ(read({{"EMUV_PHYSICAL", "1G"}}).tiers.packed_bytes, 0U);
+    const auto wrong = [](const char *tiers, const char *name,
+                          const char *value) {
+        std::map<std::string, std::string> given = {{"EMUV_PHYSICAL", "1G"},
+                                                    {"EMUV_VIRTUAL", ""},
+                                                    {"EMUV_TIER", tiers},
+                                                    {"EMUV_MOVE", "1"}};
+        given[name] = value;
+        return read(given).wrong_name;
+    };
+    EXPECT_EQ(wrong("packed=1G", "EMUV_VIRTUAL", "2G"), nullptr);
+    for (const char *const word :
+         {"packed=0", "packed", "packed:1=1G", "ram=1G,packed=1G",
+          "packed=1G,packed=1G", "packed=1G,peer:1=1G", "file:/x=1G,packed=1G"})
+        EXPECT_STREQ(wrong(word, "EMUV_AWAY", ""), "EMUV_TIER") << word;
+    EXPECT_STREQ(wrong("packed=1G", "EMUV_MOVE", "0"), "EMUV_TIER");
+    EXPECT_STREQ(wrong("packed=1G", "EMUV_MOVE", "check"), "EMUV_TIER");
+    EXPECT_STREQ(wrong("packed=1G", "EMUV_AWAY", "mapped"), "EMUV_TIER");
+    EXPECT_STREQ(wrong("packed=1G", "EMUV_TRUST", "mine"), "EMUV_TIER");
+    EXPECT_STREQ(wrong("packed=1G", "EMUV_STORE", "pages"), "EMUV_STORE");
+    EXPECT_STREQ(read({{"EMUV_PHYSICAL", "1G"},
+                       {"EMUV_MOVE", "1"},
+                       {"EMUV_TIER_DEFAULT", "packed=1G"}})
+                     .wrong_name,
+                 "EMUV_TIER_DEFAULT");
+}
+
 TEST(Settings, MemoryMovesWhereThatIsAskedFor)
 {
     EXPECT_FALSE(read({}).moves());

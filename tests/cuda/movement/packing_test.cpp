@@ -130,7 +130,7 @@ struct coder
                        std::uint64_t, packing::outcome *)>
         pack;
     std::function<void(const unsigned char *, std::uint64_t, unsigned char *,
-                       packing::outcome *)>
+                       std::uint64_t, packing::outcome *)>
         unpack;
 };
 
@@ -148,9 +148,9 @@ coder kernels(unsigned blocks)
                 });
             },
             [=](const unsigned char *from, std::uint64_t groups,
-                unsigned char *at, packing::outcome *out) {
+                unsigned char *at, std::uint64_t most, packing::outcome *out) {
                 packing_lanes::run(blocks, [=] {
-                    packing_lanes::emuv_unpack(from, groups, at, out);
+                    packing_lanes::emuv_unpack(from, groups, at, most, out);
                 });
             }};
 }
@@ -172,11 +172,11 @@ void expect_same(const contents &each, const coder &by, const coder &back)
               each.is_worth_it);
     coded.resize(size);
     bytes raw(each.raw.size() + guard_bytes, guard);
-    back.unpack(coded.data(), groups, raw.data(), nullptr);
+    back.unpack(coded.data(), groups, raw.data(), most, nullptr);
     expect_guard(raw, each.raw.size());
     raw.resize(each.raw.size());
     EXPECT_TRUE(raw == each.raw);
-    back.unpack(coded.data(), groups, raw.data(), &found);
+    back.unpack(coded.data(), groups, raw.data(), most, &found);
     EXPECT_EQ(found.differing, 0U);
 }
 
@@ -227,13 +227,14 @@ TEST(Packing, FindsEveryBitThatIsAnotherOne)
                             packing::most_escapes_of(weights.raw.size()),
                             &found);
     bytes raw = weights.raw;
+    const std::uint64_t most = packing::most_escapes_of(raw.size());
     for (const std::size_t bit : {0U, 15U, 1000U, 2U * 4096 * 8 - 1}) {
         raw[bit / 8] ^= static_cast<unsigned char>(1U << bit % 8);
         packing::outcome by_host;
-        packing_reference::unpack(coded.data(), 2, raw.data(), &by_host);
+        packing_reference::unpack(coded.data(), 2, raw.data(), most, &by_host);
         EXPECT_EQ(by_host.differing, 1U);
         packing::outcome by_lanes;
-        kernels(1).unpack(coded.data(), 2, raw.data(), &by_lanes);
+        kernels(1).unpack(coded.data(), 2, raw.data(), most, &by_lanes);
         EXPECT_EQ(by_lanes.differing, 1U);
         raw = weights.raw;
     }
@@ -263,6 +264,26 @@ TEST(Packing, TheKernelsGiveAllBitsBackOfAnyContents)
     for (const contents &each : all_contents(11)) {
         expect_same(each, kernels(1), reference());
         expect_same(each, reference(), kernels(3));
+    }
+}
+
+TEST(Packing, ReadsNoEscapeWithoutRoomWhateverGroupsSay)
+{
+    const contents random = all_contents(3).back();
+    const std::uint64_t most = packing::most_escapes_of(random.raw.size());
+    for (const coder &by : {reference(), kernels(1)}) {
+        // Memory of exactly this size: AddressSanitizer sees more.
+        bytes coded(packing::most_bytes_of(random.raw.size()));
+        packing::outcome found;
+        by.pack(random.raw.data(), 3, coded.data(), most, &found);
+        ASSERT_GT(found.escapes, most);
+        bytes raw = random.raw;
+        by.unpack(coded.data(), 3, raw.data(), most, &found);
+        EXPECT_GT(found.differing, 0U);
+        EXPECT_TRUE(raw == random.raw);
+        // One group's begin 4 GiB away.
+        std::fill_n(coded.begin(), 4, static_cast<unsigned char>(0xff));
+        by.unpack(coded.data(), 3, raw.data(), most, nullptr);
     }
 }
 

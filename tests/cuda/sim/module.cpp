@@ -2,7 +2,7 @@
 // Loading simulated modules and looking into them.
 #include "module.hpp"
 
-#include "digest.hpp"
+#include "own_kernels.hpp"
 #include "state.hpp"
 
 #include <algorithm>

@@ -138,6 +138,14 @@ public:
     /// @param bytes  whole chunks
     /// @return nothing if there is not so much
     std::optional<ram_charge> charge_ram(int device, std::uint64_t bytes);
+    /// The same, of this machine's alone: on no card that lends VRAM.
+    std::optional<ram_charge> charge_ram_alone(int device, std::uint64_t bytes)
+    {
+        ram_charge made{bytes};
+        if (!charged_to(device).charge_ram(bytes, made.token))
+            return {};
+        return made;
+    }
     void uncharge_ram(int device, const ram_charge &gone)
     {
         charged_to(device).uncharge_virtual(gone.bytes, gone.token);

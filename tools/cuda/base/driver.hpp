@@ -79,6 +79,7 @@ namespace emuv::cuda {
     X(cuStreamIsCapturing)                                                     \
     X(cuStreamGetCtx)                                                          \
     X(cuStreamSynchronize)                                                     \
+    X(cuStreamWaitEvent)                                                       \
     X(cuStreamWaitValue32_v2)                                                  \
     X(cuStreamWriteValue32_v2)                                                 \
     X(cuThreadExchangeStreamCaptureMode)

@@ -122,7 +122,7 @@ public:
     void default_tiers(const char *name, places &all)
     {
         tiers(name, all);
-        if (all.ram_bytes || all.has_file())
+        if (all.packed_bytes > 0 || all.ram_bytes || all.has_file())
             wrong(name, get_(name),
                   "has more than other cards' VRAM: a default may name cards "
                   "alone");
@@ -153,6 +153,20 @@ public:
         else if (!read.unmaps())
             wrong(name, get_(name),
                   "has a file, and what is there is mapped nowhere: "
+                  "EMUV_AWAY=unmapped is missing");
+    }
+
+    void check_packed(const char *name)
+    {
+        if (read.tiers.packed_bytes == 0)
+            return;
+        if (read.move != move_kind::on && read.move != move_kind::always)
+            wrong(name, get_(name),
+                  "has coded copies, of memory that moves: EMUV_MOVE=1 is "
+                  "missing");
+        else if (!read.unmaps())
+            wrong(name, get_(name),
+                  "has coded copies, of memory that is mapped nowhere: "
                   "EMUV_AWAY=unmapped is missing");
     }
 
@@ -272,6 +286,7 @@ settings read_settings(char *(*get)(const char *name))
     from.share_ram("EMUV_TIER");
     check_together(from, get);
     from.check_file("EMUV_TIER");
+    from.check_packed("EMUV_TIER");
     return from.read;
 }
 

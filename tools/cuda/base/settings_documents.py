@@ -93,7 +93,7 @@ def sentences(text):
 VALUES = {
     "INSTANCES": "`0`, or `0,1` by device",
     "SIZE": "a size: `12G`, `512M`, `1.5 GiB`, or bytes",
-    "TIERS": "`peer:N=SIZE`, `ram=SIZE`, `file:FOLDER=SIZE`, several between commas, or `none`",
+    "TIERS": "`peer:N=SIZE`, `packed=SIZE`, `ram=SIZE`, `file:FOLDER=SIZE`, several between commas, or `none`",
     "LEDGER": "a path",
     "OUTPUT": "a path",
     "LIBRARY": "a path",

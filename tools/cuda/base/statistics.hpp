@@ -127,6 +127,16 @@ enum class treatment : std::uint32_t
     ended,    ///< movement ended for good: see stopped
 };
 
+/// Coded copies of units in system RAM, ever.
+struct packed_bytes
+{
+    std::uint64_t raw_bytes = 0;     ///< of units that have got one
+    std::uint64_t coded_bytes = 0;   ///< of the copies
+    std::uint64_t refused_bytes = 0; ///< of units that are not worth one
+    std::uint64_t fetched_bytes = 0; ///< coded ones, that crossed the link
+    std::uint64_t saved_bytes = 0;   ///< that would have crossed it besides
+};
+
 /// All about one device. The figures are of one moment if turn is even, and the
 /// same before and after they were read; charged is not among them.
 struct device_statistics
@@ -162,6 +172,7 @@ struct device_statistics
     moved_bytes with_card[max_devices] = {}; ///< ever, by the card that lends
     /// Ever, between system RAM and the file: read from it, and written to it.
     moved_bytes with_file = {};
+    packed_bytes packed = {};
 };
 
 /// The answer to whether memory of a process can move, and why it cannot.
@@ -179,7 +190,7 @@ enum class mobility : std::uint32_t
 struct statistics_head
 {
     static constexpr std::uint64_t right_magic = 0x3161747356756d65; // emuVsta1
-    static constexpr std::uint32_t right_version = 4;
+    static constexpr std::uint32_t right_version = 5;
     static constexpr std::size_t max_vain = 4;
 
     std::uint64_t magic = 0;

@@ -412,6 +412,24 @@ void describe_beyond(const summary &of, std::vector<std::string> &lines)
                    show_size(on_cards).text, in_ram.c_str()));
 }
 
+// The coded copies, and the bytes that have not crossed the link for them.
+void describe_packed(const summary &of, std::vector<std::string> &lines)
+{
+    const packed_bytes &all = of.packed;
+    if (all.raw_bytes > 0)
+        lines.push_back(text("  %s were coded in %s, %.2f of them. So %s "
+                             "less crossed the link",
+                             show_size(all.raw_bytes).text,
+                             show_size(all.coded_bytes).text,
+                             static_cast<double>(all.coded_bytes) /
+                                 static_cast<double>(all.raw_bytes),
+                             show_size(all.saved_bytes).text));
+    if (all.refused_bytes > 0)
+        lines.push_back(text("  %s stay as they are: coded, they would take "
+                             "more than four fifths",
+                             show_size(all.refused_bytes).text));
+}
+
 void describe_lists(const summary &of, std::vector<std::string> &lines)
 {
     if (!of.allocations.empty())
@@ -462,6 +480,7 @@ summary summarize(const device_statistics &of, mobility memory)
     made.in_ram_bytes = of.in_ram_bytes;
     made.on_cards_bytes = of.on_cards_bytes;
     made.in_file_bytes = of.in_file_bytes;
+    made.packed = of.packed;
     made.stopped = string_of(of.stopped);
     made.steps_ever = of.steps;
     made.round = of.round;
@@ -507,6 +526,7 @@ std::vector<std::string> describe(const summary &what, mobility memory)
         return lines;
     }
     describe_beyond(what, lines);
+    describe_packed(what, lines);
     lines.push_back(std::string("  ") + said(what.is));
     if (!what.stopped.empty())
         lines.push_back("  " + what.stopped.substr(0, 77));

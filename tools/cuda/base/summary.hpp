@@ -48,6 +48,7 @@ struct summary
     std::uint64_t in_ram_bytes = 0;   ///< beyond VRAM
     std::uint64_t on_cards_bytes = 0; ///< of those: on other cards
     std::uint64_t in_file_bytes = 0;  ///< of those: in the file
+    packed_bytes packed;              ///< ever
     std::string stopped; ///< why movement ended; empty while it goes on
 
     std::uint64_t steps_ever = 0;

@@ -23,21 +23,26 @@ struct tier
 struct places
 {
     std::vector<tier> cards;                ///< the first one to use first
+    std::uint64_t packed_bytes = 0;         ///< packed=8G: of the system RAM
     std::optional<std::uint64_t> ram_bytes; ///< ram=48G
     std::string folder; ///< file:/var/lib/emuv=200G; empty: there is no file
     std::uint64_t file_bytes = 0;
 
     bool has_file() const { return !folder.empty(); }
     /// True if some of it cannot lie in registered pages.
-    bool needs_handles() const { return !cards.empty() || has_file(); }
+    bool needs_handles() const
+    {
+        return !cards.empty() || has_file() || packed_bytes > 0;
+    }
     bool empty() const
     {
-        return cards.empty() && !ram_bytes.has_value() && !has_file();
+        return cards.empty() && !ram_bytes.has_value() && !has_file() &&
+               packed_bytes == 0;
     }
 };
 
-/// Reads places between commas, from the fastest on: cards, system RAM, a file.
-/// A card may be named once.
+/// Reads places between commas, from the fastest on: cards, coded copies in
+/// system RAM, system RAM, a file. A card may be named once.
 class places_reader
 {
 public:
@@ -58,11 +63,11 @@ public:
     }
 
     static constexpr char not_a_list[] =
-        "is no list of tiers, such as peer:1=40G, ram=48G or "
+        "is no list of tiers, such as peer:1=40G, packed=8G, ram=48G or "
         "file:/var/lib/emuv=200G";
     static constexpr char not_in_order[] =
-        "names tiers twice, or not from the fastest on: cards, then ram, then "
-        "a file";
+        "names tiers twice, or not from the fastest on: cards, then packed, "
+        "then ram, then a file";
     static constexpr char no_whole_path[] =
         "has no whole path for the file: write file:/var/lib/emuv=200G, the "
         "folder without a comma in it";
@@ -82,6 +87,12 @@ private:
             bytes > most_bytes)
             return not_a_list;
         const std::string_view where = one.substr(0, sign);
+        if (where == "packed") {
+            if (all_.packed_bytes > 0 || all_.ram_bytes || all_.has_file())
+                return not_in_order;
+            all_.packed_bytes = bytes;
+            return nullptr;
+        }
         if (where == "ram") {
             if (all_.ram_bytes || all_.has_file())
                 return not_in_order;
@@ -124,7 +135,7 @@ private:
         for (const tier &each : all_.cards)
             if (each.device == made.device)
                 return not_in_order;
-        if (all_.ram_bytes || all_.has_file())
+        if (all_.packed_bytes > 0 || all_.ram_bytes || all_.has_file())
             return not_in_order;
         all_.cards.push_back(made);
         return nullptr;

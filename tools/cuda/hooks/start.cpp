@@ -870,22 +870,22 @@ CUresult start_locked()
             made->checked = new check(tell_reached);
         const int own = own_devices(asked, devices);
         for (int device = 0; device < own; device++)
-            made->movers.push_back(
-                new mover({.calls = made->calls,
-                           .shares = *made->shares,
-                           .record = made->record,
-                           .tell = tell_stay,
-                           .faulted = tell_faulted,
-                           .device = device,
-                           .always = asked.move == move_kind::always,
-                           .unmaps = asked.unmaps(),
-                           .host = &made->host,
-                           .checked = made->checked,
-                           .page = page_of(*made, device),
-                           .file = made->file,
-                           .tell_of_file = [](const char *text) {
-                               say("EMUV_TIER: %s", text);
-                           }}));
+            made->movers.push_back(new mover(
+                {.calls = made->calls,
+                 .shares = *made->shares,
+                 .record = made->record,
+                 .tell = tell_stay,
+                 .faulted = tell_faulted,
+                 .device = device,
+                 .always = asked.move == move_kind::always,
+                 .unmaps = asked.unmaps(),
+                 .host = &made->host,
+                 .checked = made->checked,
+                 .page = page_of(*made, device),
+                 .file = made->file,
+                 .tell_of_file =
+                     [](const char *text) { say("EMUV_TIER: %s", text); },
+                 .packed_bytes = asked.tiers.packed_bytes}));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)

@@ -6,6 +6,7 @@
 #include "base/driver.hpp"
 #include "movement/digests.hpp"
 #include "movement/known.hpp"
+#include "movement/packed.hpp"
 #include "movement/rooms.hpp"
 #include "policy/advice.hpp"
 #include "policy/heat.hpp"
@@ -96,6 +97,7 @@ struct slot
     bool proven = false;
     bool gets_dirty = false; ///< contents seen to change between evictions
     digests::value digest{};
+    coded_copy coded;    ///< of contents that it may have
     advice said;         ///< by the program; see mover::advise()
     ranks ranked;        ///< of the parts of it that are registered
     unsigned pins = 0;   ///< how many parts of it the program has pinned

@@ -64,9 +64,12 @@ std::size_t digests::take()
 }
 
 bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
-                    CUevent done)
+                    CUevent done, CUevent after)
 {
     const CUstream stream = streams_[number];
+    if (after != nullptr &&
+        calls_.cuStreamWaitEvent(stream, after, 0) != CUDA_SUCCESS)
+        return false;
     std::uint64_t count = bytes / 16;
     CUdeviceptr scratch = scratch_ + number * scratch_bytes;
     // Pinned memory has the same address for the device.

@@ -41,8 +41,9 @@ public:
     /// Begins a digest.
     /// @param bytes  a multiple of 16
     /// @param done  is recorded behind it
+    /// @param after  it waits for that event. Null: for none
     bool begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
-               CUevent done);
+               CUevent done, CUevent after = nullptr);
 
     /// The digest, once it is done.
     value result(std::size_t number) const;

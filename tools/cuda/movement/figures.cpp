@@ -186,6 +186,7 @@ void figures::publish(const state &now_is, std::uint64_t now)
     page_->on_cards_bytes = now_is.on_cards_bytes;
     page_->in_file_bytes = now_is.in_file_bytes;
     page_->with_file = filed_;
+    page_->packed = packed_;
     if (!ever_.empty())
         page_->with_ram = ever_.front();
     for (std::size_t i = 1; i < ever_.size() && i <= max_devices; i++)

@@ -78,6 +78,20 @@ public:
     void moved(const moved_bytes &more, int card);
     /// Bytes were copied between system RAM and the file.
     void filed(const moved_bytes &more) { filed_ += more; }
+    /// A unit has got a coded copy of so many bytes.
+    void coded(std::uint64_t raw, std::uint64_t coded)
+    {
+        packed_.raw_bytes += raw;
+        packed_.coded_bytes += coded;
+    }
+    /// One is not worth it.
+    void refused_to_code(std::uint64_t raw) { packed_.refused_bytes += raw; }
+    /// A unit has come from its coded copy.
+    void decoded(std::uint64_t raw, std::uint64_t coded)
+    {
+        packed_.fetched_bytes += coded;
+        packed_.saved_bytes += raw - coded;
+    }
     /// Work was given some beyond VRAM.
     void missed(std::uint64_t bytes) { missed_bytes_ += bytes; }
 
@@ -145,6 +159,7 @@ private:
     moved_bytes moved_with_cards_;
     std::vector<moved_bytes> ever_; // by the card, behind system RAM
     moved_bytes filed_;             // ever
+    packed_bytes packed_;           // ever
     std::uint64_t missed_bytes_ = 0;
     std::vector<step_figures> ready_; // not published yet
     std::vector<cost> costs_;

@@ -405,6 +405,12 @@ bool mover::ask_for_ram(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
 bool mover::make_room(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
                       room &made)
 {
+    // Coded copies of others are worth less.
+    if (packed_.is_asked_for() && limits_.read().memory_free_bytes() < bytes) {
+        enter(lock);
+        packed_.drop(bytes);
+        lock.unlock();
+    }
     if (file_ == nullptr)
         return rooms_.make(bytes, made);
     if (rooms_by_file_.make(bytes, made))

@@ -338,6 +338,7 @@ bool mover::make_way(std::uint64_t bytes)
 // Gives up frames, and evicts as much as is wanted: units needed last go first.
 bool mover::give_way(std::unique_lock<std::mutex> &lock)
 {
+    give_up_buffers();
     const bool dropped = !frames_.empty();
     frames_.drop();
     if (dropped) {

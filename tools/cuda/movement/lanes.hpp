@@ -46,6 +46,13 @@ public:
     bool fetch(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                CUevent done);
 
+    /// Fetches that begin later wait for an event.
+    /// @return false where the driver refuses
+    bool wait_for(CUevent event)
+    {
+        return calls_.cuStreamWaitEvent(in_, event, 0) == CUDA_SUCCESS;
+    }
+
     /// Begins a copy from VRAM to system RAM, likewise.
     bool write_back(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                     CUevent done);

@@ -64,6 +64,7 @@ void mover::end_motion(motion_ref which, place where, bool progress)
                     must_stay({which->of, which->index}) ||
                     (!which->evicts && !which->was_away)))
         bring_home(*which->of, of);
+    end_coding(*which);
     if (progress)
         progressed();
     else
@@ -83,13 +84,13 @@ mover::ask_device(std::unique_lock<std::mutex> &lock)
 {
     std::vector<question> questions;
     for (auto each = motions_.begin(); each != motions_.end(); ++each)
-        if (each->at == stage::fetch || each->at == stage::digest ||
-            each->at == stage::write_back)
+        if (is_on_device(each->at))
             questions.push_back({each, CUDA_ERROR_NOT_READY});
     if (questions.empty())
         return questions;
     lock.unlock();
-    for (const stage at : {stage::fetch, stage::digest, stage::write_back})
+    for (const stage at : {stage::fetch, stage::digest, stage::write_back,
+                           stage::code, stage::code_copy})
         for (question &each : questions) {
             if (each.about->at != at)
                 continue;
@@ -106,12 +107,17 @@ void mover::take_answer(std::unique_lock<std::mutex> &lock,
                         const question &answered)
 {
     const motion_ref which = answered.about;
-    if (answered.answer != CUDA_SUCCESS || !may_move(*which))
+    if (answered.answer != CUDA_SUCCESS || !may_move(*which) ||
+        (which->decodes && !has_decoded(*which)))
         call_off(which);
     else if (which->at == stage::digest)
         compare(lock, which);
     else if (which->at == stage::write_back)
         written(*which);
+    else if (which->at == stage::code)
+        coded(lock, *which);
+    else if (which->at == stage::code_copy)
+        keep_coded(*which);
     else if (which->rehouses && which->was_away && may_be_away(*which)) {
         which->done = true; // nothing is mapped at its address already
         finish(which);
@@ -311,13 +317,17 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     const bool unchanged = of.room_is_known && of.digest == now;
     if (of.room_is_known)
         of.gets_dirty = !unchanged;
+    if (of.coded.of != now)
+        packed_.give(of.coded);
     of.digest = now;
     of.proven = true;
     which->is_read = true;
-    if (unchanged)
+    if (unchanged) {
         which->at = stage::ready;
-    else if (!write_back(lock, *which))
+        begin_coding(lock, *which);
+    } else if (!write_back(lock, *which)) {
         end_motion(which, place::vram);
+    }
 }
 
 // Begins to copy a unit that is to leave.
@@ -402,17 +412,22 @@ void mover::finish(motion_ref which)
         host_bytes_ -= of.bytes;
         lent_bytes_ -= of.host.peer >= 0 ? of.bytes : 0;
     }
-    const std::uint64_t fetched = which->copies ? of.bytes : 0;
+    const std::uint64_t fetched = which->decodes  ? which->coded.bytes
+                                  : which->copies ? of.bytes
+                                                  : 0;
     const std::uint64_t evicted = which->wrote ? of.bytes : 0;
     has_moved(*which);
     unreported_.fetched_bytes += fetched;
     unreported_.evicted_bytes += evicted;
     which->of->fetched_bytes += fetched;
     which->of->evicted_bytes += evicted;
+    if (which->decodes)
+        figures_.decoded(of.bytes, fetched);
     figures_.moved({fetched, evicted}, of.host.peer);
     trace_.crossed(device_, {fetched, evicted}, of.host.peer);
     trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
-                which->copies   ? "fetch"
+                which->decodes  ? "fetch coded"
+                : which->copies ? "fetch"
                 : which->wrote  ? "write back"
                 : which->evicts ? "drop"
                                 : "make place",
@@ -499,6 +514,8 @@ void mover::serve(stage mine)
     while (!served_) {
         motion *const next = first_at(mine);
         if (next == nullptr) {
+            if (makes && make_slab(lock))
+                continue;
             jobs(mine).wait_for(lock, 100000000);
             continue;
         }
@@ -667,6 +684,8 @@ bool mover::begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which)
         return true;
     }
     which->at = stage::fetch;
+    if (begin_decoding(lock, *which))
+        return true;
     const CUdeviceptr from = of.host.alias;
     const CUdeviceptr to =
         which->rehouses ? which->to.alias : which->into.alias;

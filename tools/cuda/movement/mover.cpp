@@ -37,7 +37,9 @@ mover::mover(const options &asked)
       barriers_(calls_), frames_(calls_, budget_, device_),
       rooms_(calls_, budget_, device_),
       rooms_by_file_(calls_, budget_, device_, 0), events_(calls_),
-      digests_(calls_), figures_(asked.page), lanes_(calls_)
+      digests_(calls_),
+      packed_(calls_, budget_, device_, unmaps_ ? asked.packed_bytes : 0),
+      figures_(asked.page), lanes_(calls_)
 {}
 
 mover::~mover()
@@ -128,6 +130,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         const bool in_vram = each.where == place::vram;
         next.handle = in_vram ? each.vram : each.host.handle;
         unmap_alias(calls_, each.vram_alias, each.bytes);
+        packed_.give(each.coded);
         if (in_vram) {
             left.physical_bytes += each.bytes;
             if (each.host.handle != 0)
@@ -341,6 +344,8 @@ void mover::shed()
             now.memory_free_bytes() < max_moving_bytes)
             ask_for_ram(lock, max_moving_bytes, true);
     version_++;
+    packed_.drop(UINT64_MAX);
+    give_up_buffers();
     frames_.drop();
 }
 
@@ -363,7 +368,7 @@ void mover::give_back_rooms(int peer)
 std::uint64_t mover::spare_bytes()
 {
     const std::unique_lock lock = enter();
-    std::uint64_t sum = frames_.bytes();
+    std::uint64_t sum = frames_.bytes() + packed_.held_bytes();
     each_spare_room([&](const slot &one) { sum += one.bytes; });
     return sum;
 }
@@ -592,6 +597,7 @@ bool mover::prepare()
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (!lanes_.open(greatest) || !digests_.open(greatest))
         return false;
+    packed_.open(greatest); // without it, units are copied as they are
     events_.keep_spare(spare_events);
     // Waits for earlier work that nobody followed, and for work that slips past
     // just now. Waiting would break captures, so they end first. The driver may
@@ -677,6 +683,11 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     if ((stopping_ || gave_up_) && gate_.away() > on_file_) {
         bring_all_home();
         tell_all();
+    }
+    if (packed_.is_asked_for() && (gave_up_ || !packed_.is_on()) &&
+        motions_.empty()) {
+        packed_.drop(UINT64_MAX);
+        give_up_buffers();
     }
     bool busy = retire(lock);
     let_in(lock);
@@ -777,6 +788,7 @@ void mover::loop()
     to_map_.notify_all();
     to_make_.notify_all();
     to_open_.notify_all();
+    give_up_buffers();
     const auto left = frames_.take_all();
     lock.unlock();
     beside.mapper.join();
@@ -785,8 +797,10 @@ void mover::loop()
     beside.filer.join();
     enter(lock);
     forget_recalls();
+    packed_.drop(UINT64_MAX);
     lock.unlock();
     frames_.drop(left);
+    packed_.close();
     digests_.close();
     lanes_.close();
     calls_.cuCtxPopCurrent_v2(&popped);

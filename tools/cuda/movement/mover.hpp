@@ -59,6 +59,7 @@
 #include "movement/frames.hpp"
 #include "movement/gate.hpp"
 #include "movement/lanes.hpp"
+#include "movement/packed.hpp"
 #include "movement/pinned.hpp"
 #include "movement/planner.hpp"
 #include "movement/rooms.hpp"
@@ -138,6 +139,10 @@ public:
         /// memory cannot come from there. The text is the callee's for the
         /// call. Not null where there is a file.
         void (*tell_of_file)(const char *text) = nullptr;
+        /// System RAM for coded copies of units; 0: there are none. It goes
+        /// with
+        /// @c unmaps alone: a unit that is mapped in its room may change there.
+        std::uint64_t packed_bytes = 0;
         /// So long work waits for memory from there if nothing at all ends
         /// meanwhile; six times as long where something does.
         std::uint64_t patience_for_file_ns = 10000000000;
@@ -396,10 +401,19 @@ private:
         roomed,
         digest,
         write_back,
-        ready, ///< leaves as soon as its frame is wanted
-        remap, ///< its new memory is being mapped
+        code,      ///< being coded, and compared
+        code_copy, ///< the coded bytes are on their way to system RAM
+        ready,     ///< leaves as soon as its frame is wanted
+        remap,     ///< its new memory is being mapped
         remapped,
     };
+    // True if an event tells when a motion is over with that.
+    static bool is_on_device(stage at)
+    {
+        return at == stage::fetch || at == stage::digest ||
+               at == stage::write_back || at == stage::code ||
+               at == stage::code_copy;
+    }
     struct motion
     {
         static constexpr std::size_t none = SIZE_MAX;
@@ -416,8 +430,12 @@ private:
         CUevent event = nullptr;
         std::size_t digest = none; // its number in digests_
         bool wrote = false;
-        bool is_read = false;  // its digest is that of its bytes
-        bool was_away = false; // as it began
+        bool is_read = false;   // its digest is that of its bytes
+        bool codes = false;     // a coded copy is being made, or of its own
+        bool decodes = false;   // a fetch comes from such a copy
+        coded_copy coded;       // that one
+        std::size_t sum = none; // of what is decoded: its number in packed_
+        bool was_away = false;  // as it began
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
 
@@ -589,6 +607,16 @@ private:
     void arrived(std::unique_lock<std::mutex> &lock, motion &which);
     bool write_back(std::unique_lock<std::mutex> &lock, motion &which);
     void written(motion &which);
+    bool take_buffers(std::unique_lock<std::mutex> &lock,
+                      std::uint64_t unit_bytes);
+    void give_up_buffers();
+    bool begin_coding(std::unique_lock<std::mutex> &lock, motion &which);
+    void coded(std::unique_lock<std::mutex> &lock, motion &which);
+    void keep_coded(motion &which);
+    bool begin_decoding(std::unique_lock<std::mutex> &lock, motion &which);
+    bool has_decoded(motion &which);
+    void end_coding(motion &which);
+    bool make_slab(std::unique_lock<std::mutex> &lock);
     void call_off(motion_ref which);
     void finish(motion_ref which);
     condition &jobs(stage of);
@@ -832,6 +860,7 @@ private:
     rooms rooms_by_file_; // the same, for those who free system RAM first
     events events_;
     digests digests_;
+    packed packed_;
     std::size_t vacant_ = 0; // units
     unsigned waiters_ = 0;
     std::uint64_t progress_ = 0;          // what has arrived or ended

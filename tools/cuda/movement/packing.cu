@@ -217,10 +217,12 @@ extern "C" __global__ void __launch_bounds__(packing::threads)
 }
 
 // Decodes @p groups to @p at. Or, if there is @p out: counts words of 16 bytes
-// that do not decode to those at @p at, and writes nothing there.
+// that do not decode to those at @p at, and writes nothing there. No escape is
+// read behind the first @p most_escapes, whatever the groups say.
 extern "C" __global__ void __launch_bounds__(packing::threads)
     emuv_unpack(const unsigned char *from, unsigned long long groups,
-                unsigned char *at, packing::outcome *out)
+                unsigned char *at, unsigned long long most_escapes,
+                packing::outcome *out)
 {
     const unsigned lane = threadIdx.x % packing::lanes;
     const unsigned char *const escapes = from + groups * packing::group_bytes;
@@ -247,8 +249,11 @@ extern "C" __global__ void __launch_bounds__(packing::threads)
             escaped += __popc(escapes_among(codes[i]));
         }
         unsigned total;
+        const unsigned long long begin =
+            sum_before(lane, escaped, total) +
+            static_cast<unsigned long long>(header.x);
         const unsigned char *next =
-            escapes + header.x + sum_before(lane, escaped, total);
+            escapes + (begin + escaped <= most_escapes ? begin : 0);
         uint4 *const to = reinterpret_cast<uint4 *>(at) +
                           group * packing::turns * packing::lanes + lane;
         unsigned differing = 0;

@@ -70,7 +70,7 @@ struct packing
     {
         return raw_bytes * 4 / 5 / 16 * 16;
     }
-    /// Escapes that have room in so much.
+    /// Escapes that have room in so much: more than a lane's of one group.
     static constexpr std::uint64_t most_escapes_of(std::uint64_t raw_bytes)
     {
         return most_bytes_of(raw_bytes) - groups_of(raw_bytes) * group_bytes;

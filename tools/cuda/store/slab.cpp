@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// One chunk of system RAM, shared by allocations that are smaller than one.
+// A piece of system RAM, shared by what is smaller: a chunk by allocations.
 #include "store/slab.hpp"
+
+#include <algorithm>
 
 namespace emuv::cuda {
 
 bool slab::take(std::uint64_t bytes, std::uint64_t &offset)
 {
-    if (bytes > chunk_bytes)
+    if (bytes > bytes_)
         return false;
     bytes = round_up(bytes, alignment);
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
@@ -20,6 +22,13 @@ bool slab::take(std::uint64_t bytes, std::uint64_t &offset)
         return true;
     }
     return false;
+}
+
+bool slab::has_gap(std::uint64_t bytes) const
+{
+    return std::any_of(gaps_.begin(), gaps_.end(), [bytes](const auto &gap) {
+        return gap.second >= round_up(bytes, alignment);
+    });
 }
 
 void slab::give(std::uint64_t offset, std::uint64_t bytes)
@@ -44,7 +53,7 @@ void slab::give(std::uint64_t offset, std::uint64_t bytes)
 bool slab::empty() const
 {
     const auto first = gaps_.begin();
-    return first != gaps_.end() && first->second == chunk_bytes;
+    return first != gaps_.end() && first->second == bytes_;
 }
 
 } // namespace emuv::cuda

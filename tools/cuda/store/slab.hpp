@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// One chunk of system RAM, shared by allocations that are smaller than one.
+// A piece of system RAM, shared by what is smaller: a chunk by allocations.
 #pragma once
 
 #include "base/size.hpp"
@@ -9,18 +9,24 @@
 
 namespace emuv::cuda {
 
-/// Tracks the parts of a chunk that are taken. Not for several threads at once.
+/// Tracks the parts of a chunk that are taken, or of more than one. Not for
+/// several threads at once.
 class slab
 {
 public:
     /// cuMemAlloc promises 256 bytes, and gives 512.
     static constexpr std::uint64_t alignment = 512;
 
+    explicit slab(std::uint64_t bytes = chunk_bytes) : bytes_(bytes) {}
+
     /// Takes the first gap that is large enough.
     /// @param bytes  above 0
     /// @param offset  out: the offset in the chunk
     /// @return false if there is no such gap
     bool take(std::uint64_t bytes, std::uint64_t &offset);
+
+    /// True if take() finds one.
+    bool has_gap(std::uint64_t bytes) const;
 
     /// Gives back a part that take() gave, with the same @p bytes.
     void give(std::uint64_t offset, std::uint64_t bytes);
@@ -29,8 +35,9 @@ public:
     bool empty() const;
 
 private:
+    std::uint64_t bytes_;
     // Offset to size. No two of them touch.
-    std::map<std::uint64_t, std::uint64_t> gaps_{{0, chunk_bytes}};
+    std::map<std::uint64_t, std::uint64_t> gaps_{{0, bytes_}};
 };
 
 } // namespace emuv::cuda

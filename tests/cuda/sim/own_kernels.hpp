@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Stands for the one kernel that emuV brings with it as PTX.
+// Stands for the kernels that emuV brings with it as PTX.
 #pragma once
 
 #include "sim.h"
