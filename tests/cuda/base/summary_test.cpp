@@ -375,4 +375,27 @@ TEST(Summary, AnyNumbersMakeWholeLines)
     }
 }
 
+TEST(Summary, TellsOfCodedCopies)
+{
+    device_statistics of = moving();
+    EXPECT_EQ(all_of(of).find("coded"), std::string::npos);
+    of.packed = {.raw_bytes = 10 * GiB,
+                 .coded_bytes = 7 * GiB,
+                 .refused_bytes = GiB,
+                 .fetched_bytes = 70 * GiB,
+                 .saved_bytes = 30 * GiB};
+    const std::string text = all_of(of);
+    EXPECT_NE(text.find("  coded: 10 GiB in 7 GiB (0.70); 30 GiB less crossed "
+                        "the link so\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("  not coded: 1 GiB, which would take more than four "
+                        "fifths\n"),
+              std::string::npos)
+        << text;
+    of.packed.raw_bytes = of.packed.coded_bytes = UINT64_MAX;
+    of.packed.saved_bytes = UINT64_MAX;
+    all_of(of); // no line is too long
+}
+
 } // namespace

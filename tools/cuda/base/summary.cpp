@@ -417,16 +417,16 @@ void describe_packed(const summary &of, std::vector<std::string> &lines)
 {
     const packed_bytes &all = of.packed;
     if (all.raw_bytes > 0)
-        lines.push_back(text("  %s were coded in %s, %.2f of them. So %s "
-                             "less crossed the link",
+        lines.push_back(text("  coded: %s in %s (%.2f); %s less crossed the "
+                             "link so",
                              show_size(all.raw_bytes).text,
                              show_size(all.coded_bytes).text,
                              static_cast<double>(all.coded_bytes) /
                                  static_cast<double>(all.raw_bytes),
                              show_size(all.saved_bytes).text));
     if (all.refused_bytes > 0)
-        lines.push_back(text("  %s stay as they are: coded, they would take "
-                             "more than four fifths",
+        lines.push_back(text("  not coded: %s, which would take more than "
+                             "four fifths",
                              show_size(all.refused_bytes).text));
 }
 
