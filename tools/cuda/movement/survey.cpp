@@ -65,7 +65,11 @@ void mover::look_around()
 {
     const usage share = limits_.read();
     look_at_traffic();
-    seen_.vram.share_bytes = share.physical_bytes;
+    // Buffers hold no unit.
+    seen_.vram.share_bytes =
+        share.physical_bytes -
+        std::min(share.physical_bytes,
+                 packed_.buffers() * packed_.buffer_bytes());
     seen_.vram.free_bytes = share.physical_free_bytes();
     seen_.vram.frames_below = frames_.below();
     seen_.vram.frames.clear();
