@@ -33,11 +33,21 @@ const void *kernel_image(bool simulated);
 
 inline constexpr unsigned block_threads = 256;
 
-constexpr std::uint32_t pattern(std::uint32_t seed, std::size_t index)
+[[gnu::always_inline]] constexpr std::uint32_t pattern(std::uint32_t seed,
+                                                       std::size_t index)
 {
     const std::uint32_t h =
         (seed + static_cast<std::uint32_t>(index)) * 2654435761U;
     return h ^ (h >> 15);
 }
+
+// The same as by fill, add and checksum, for memory of the host.
+void fill_words(std::uint32_t *at, std::uint64_t count, std::uint32_t seed);
+void add_to_words(std::uint32_t *at, std::uint64_t count, std::uint32_t value);
+std::uint64_t sum_of_words(const std::uint32_t *at, std::uint64_t count);
+// The first word that is not pattern(seed, i) + added; the count if there is
+// none.
+std::uint64_t first_other_word(const std::uint32_t *at, std::uint64_t count,
+                               std::uint32_t seed, std::uint32_t added);
 
 } // namespace harness

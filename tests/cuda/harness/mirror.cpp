@@ -16,11 +16,9 @@ void mirror::allocate(std::size_t bytes, std::uint32_t seed,
     else
         OK(cuda().cuMemAlloc(&at_, bytes));
     model.resize(bytes);
-    unsigned char *at = model.data();
-    for (std::size_t i = 0; i < bytes; i += 4) {
-        const std::uint32_t word = pattern(seed, i / 4);
-        std::memcpy(at + i, &word, std::min<std::size_t>(4, bytes - i));
-    }
+    std::vector<std::uint32_t> words((bytes + 3) / 4);
+    fill_words(words.data(), words.size(), seed);
+    std::memcpy(model.data(), words.data(), bytes);
     // On the stream that may use the memory, if it is a pool's.
     OK(cuda().cuMemcpyHtoDAsync(at_, model.data(), bytes, pool_));
     OK(cuda().cuStreamSynchronize(pool_));
@@ -52,13 +50,8 @@ void mirror::check(std::mt19937 &random) const
 
 void mirror::add(std::uint32_t value)
 {
-    unsigned char *at = model.data();
-    for (unsigned char *const end = at + bytes() / 4 * 4; at != end; at += 4) {
-        std::uint32_t word = 0;
-        std::memcpy(&word, at, 4);
-        word += value;
-        std::memcpy(at, &word, 4);
-    }
+    add_to_words(reinterpret_cast<std::uint32_t *>(model.data()), bytes() / 4,
+                 value);
 }
 
 void mirror::free()

@@ -94,9 +94,10 @@ protected:
     }
     void check(CUdeviceptr at, const part &of)
     {
-        std::uint64_t expected = 0, sum = 0;
-        for (std::size_t i = 0; i < of.bytes / 4; ++i)
-            expected += std::uint64_t{pattern(of.seed, i)} * (2 * i + 1);
+        std::vector<std::uint32_t> words(of.bytes / 4);
+        fill_words(words.data(), words.size(), of.seed);
+        const std::uint64_t expected = sum_of_words(words.data(), words.size());
+        std::uint64_t sum = 0;
         OK(cuda().cuMemsetD8Async(sum_, 0, 8, stream));
         OK(checksum(at, of.bytes / 4, sum_, stream));
         OK(cuda().cuMemcpyDtoHAsync(&sum, sum_, 8, stream));

@@ -88,9 +88,8 @@ address_space::range address_space::reservation(std::uintptr_t address) const
 
 void address_space::clear(std::uintptr_t base, std::size_t bytes)
 {
-    if (mmap(reinterpret_cast<void *>(base), bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) == MAP_FAILED) {
+    if (!map_at(base, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)) {
         std::perror("simulated CUDA driver: unmap");
         std::abort();
     }

@@ -60,7 +60,6 @@ void end(std::unique_lock<std::mutex> &lock, context &which)
 {
     which.alive = false;
     which.closing = true;
-    the().changed.notify_all();
     close_streams(lock, which);
     auto ours = [&](const auto &object) { return object.owner == &which; };
     the().execs.remove_if(ours);

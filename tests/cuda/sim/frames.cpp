@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace sim {
@@ -41,11 +42,21 @@ int make_file(const char *name, std::size_t bytes)
     return fd;
 }
 
+// Frames of the host that keep their pages while they are free.
+constexpr std::size_t kept = 32;
+
 // A file of its own is told from others by its name in /proc.
 constexpr char exported_device[] = "emuv-sim-device-";
 constexpr char exported_host[] = "emuv-sim-host";
 
 } // namespace
+
+bool map_at(std::uintptr_t address, std::size_t bytes, int protection,
+            int flags, int fd, std::size_t offset)
+{
+    return syscall(SYS_mmap, address, bytes, protection, flags | MAP_FIXED, fd,
+                   offset) != -1;
+}
 
 frame_store::frame_store(const char *name, std::size_t frames, bool give_back)
     : fd_(make_file(name, frames * frame_bytes)), capacity_(frames),
@@ -84,7 +95,7 @@ void frame_store::give(const std::vector<std::uint32_t> &frames)
 {
     for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
         free_.push_back(*frame);
-        if (give_back_)
+        if (give_back_ && free_.size() > kept)
             fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       static_cast<off_t>(*frame * frame_bytes),
                       static_cast<off_t>(frame_bytes));
@@ -180,23 +191,17 @@ physical::~physical()
 bool physical::map(std::uintptr_t address, std::size_t bytes,
                    int protection) const
 {
-    const int flags = MAP_SHARED | MAP_FIXED;
-    auto at = [](std::uintptr_t where) {
-        return reinterpret_cast<void *>(where);
-    };
     if (file_ >= 0)
-        return mmap(at(address), bytes, protection, flags, file_, 0) !=
-               MAP_FAILED;
+        return map_at(address, bytes, protection, MAP_SHARED, file_);
 
     const std::size_t count = bytes / frame_bytes;
     for (std::size_t first = 0; first < count;) {
         std::size_t end = first + 1;
         while (end < count && frames_[end] == frames_[end - 1] + 1)
             ++end;
-        if (mmap(at(address + first * frame_bytes), (end - first) * frame_bytes,
-                 protection, flags, store_.fd(),
-                 static_cast<off_t>(frames_[first] * frame_bytes)) ==
-            MAP_FAILED)
+        if (!map_at(address + first * frame_bytes, (end - first) * frame_bytes,
+                    protection, MAP_SHARED, store_.fd(),
+                    frames_[first] * frame_bytes))
             return false;
         first = end;
     }

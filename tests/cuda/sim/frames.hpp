@@ -18,6 +18,12 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+// Puts a mapping in place of what is at an address inside the arena. It calls
+// the kernel, not the mmap() of a sanitizer. ThreadSanitizer's forgets what it
+// knows of the range, and then takes page faults for four times its bytes.
+bool map_at(std::uintptr_t address, std::size_t bytes, int protection,
+            int flags, int fd = -1, std::size_t offset = 0);
+
 // So many frames behind one memfd. A freed frame keeps its content, as on a
 // card: nobody may count on zeros.
 class frame_store
@@ -43,7 +49,7 @@ public:
 private:
     int fd_;
     std::size_t capacity_;
-    bool give_back_; // pages of free frames go back to the system
+    bool give_back_; // pages of most free frames go back to the system
     std::size_t used_ = 0;
     std::uint32_t next_ = 0;
     std::vector<std::uint32_t> free_;

@@ -99,9 +99,8 @@ bool map_frames(std::uintptr_t at, int store,
                 const std::vector<std::uint32_t> &frames)
 {
     for (const std::uint32_t frame : frames) {
-        if (mmap(reinterpret_cast<void *>(at), frame_bytes,
-                 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, store,
-                 static_cast<off_t>(frame * frame_bytes)) == MAP_FAILED)
+        if (!map_at(at, frame_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, store,
+                    frame * frame_bytes))
             return false;
         at += frame_bytes;
     }

@@ -6,7 +6,6 @@
 #include "context.hpp"
 #include "sim.h"
 
-#include <condition_variable>
 #include <string>
 #include <unordered_map>
 
@@ -58,7 +57,6 @@ struct state
     // Guards everything. Work on streams runs without it; a stream's thread
     // takes it to fetch work and to say that it is done.
     std::mutex mutex;
-    std::condition_variable changed;
 
     bool initialised = false;
     bool host_numa = true;

@@ -20,16 +20,14 @@ void serve(const std::shared_ptr<stream> &self)
     std::unique_lock lock(s.mutex);
     std::minstd_rand random(static_cast<unsigned>(self->id));
     for (;;) {
-        s.changed.wait(lock,
-                       [&] { return !self->queue.empty() || self->closing; });
+        self->has_come.wait(
+            lock, [&] { return !self->queue.empty() || self->closing; });
         if (self->queue.empty())
             return;
         work next = std::move(self->queue.front());
         self->queue.pop_front();
-        s.changed.wait(lock, [&] {
-            return std::all_of(next.after.begin(), next.after.end(),
-                               [](const mark &m) { return m->done; });
-        });
+        for (const mark &each : next.after)
+            wait(lock, each);
         if (s.lag.count() != 0) {
             lock.unlock();
             std::this_thread::sleep_for(s.lag * (random() % 1024) / 1024);
@@ -46,7 +44,7 @@ void serve(const std::shared_ptr<stream> &self)
         next.run = nullptr;
         next.end->when = std::chrono::steady_clock::now();
         next.end->done = true;
-        s.changed.notify_all();
+        next.end->has_ended.notify_all();
     }
 }
 
@@ -73,7 +71,7 @@ void push(stream &where, work what)
         for (const auto &one : where.owner->streams)
             if (one.get() == &where)
                 start(one);
-    the().changed.notify_all();
+    where.has_come.notify_one();
 }
 
 // The legacy stream and the blocking streams wait for one another.
@@ -174,7 +172,7 @@ CUresult submit(stream &where, operation what)
 void wait(std::unique_lock<std::mutex> &lock, const mark &end)
 {
     if (end)
-        the().changed.wait(lock, [&] { return end->done; });
+        end->has_ended.wait(lock, [&] { return end->done; });
 }
 
 void wait_all(std::unique_lock<std::mutex> &lock, context &which)
@@ -226,8 +224,8 @@ void close_streams(std::unique_lock<std::mutex> &lock, context &which)
         if (one->thread.joinable())
             threads.push_back(std::move(one->thread));
         the().streams.remove(one.get());
+        one->has_come.notify_one();
     }
-    the().changed.notify_all();
     lock.unlock();
     for (std::thread &one : threads)
         one.join();
@@ -292,7 +290,7 @@ CUresult cuStreamDestroy(CUstream hStream)
         found->capture->broken = true;
     found->closing = true;
     the().streams.remove(hStream);
-    the().changed.notify_all();
+    found->has_come.notify_one();
     reap(*found->owner);
     return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include "cuda.hpp"
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -22,6 +23,7 @@ struct node;
 struct marker
 {
     bool done = false;
+    std::condition_variable has_ended; // it is done
     std::chrono::steady_clock::time_point when;
 };
 using mark = std::shared_ptr<marker>;
@@ -44,6 +46,7 @@ struct stream
     bool legacy = false;
     bool closing = false;
     std::deque<work> queue;
+    std::condition_variable has_come; // work, or the end of all work
     mark last; // of the newest work; null: there was none
     std::thread thread;
     std::shared_ptr<sim::capture> capture;
