@@ -773,8 +773,6 @@ struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
 				   unsigned long index);
 size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 			size_t count);
-bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
-			   const struct emuv_chunk *chunk);
 bool emuv_chunk_is_in_ram(struct emuv_region *region, unsigned long index);
 bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk);
 void emuv_chunk_count(struct emuv_region *region, long chunks);
