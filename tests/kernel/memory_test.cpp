@@ -16,6 +16,7 @@
 
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -1083,6 +1084,26 @@ TEST_F(memory, MappingsOfARegionComeAndGoAtOnce)
         return query(control, id).virtual_used_bytes == 0;
     })) << "a file is left";
     EXPECT_EQ(resident(), 0U);
+}
+
+// The file of former mappings is freed, and others' files take its place in the
+// kernel's memory.
+TEST_F(memory, MappingsAfterTheLastOneHaveNoOthersFile)
+{
+    constexpr int rounds = 20;
+    constexpr int files = 256;
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(got)), 1);
+    for (int round = 0; round < rounds; round++) {
+        mapping(client.get(), chunk, got.offset).reset();
+        // Waits until nobody uses what was freed before.
+        ASSERT_EQ(syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0), 0);
+        std::vector<descriptor> others;
+        for (int i = 0; i < files; i++)
+            others.emplace_back(open("/dev/zero", O_RDWR | O_CLOEXEC));
+        const mapping map(client.get(), chunk, got.offset);
+        ASSERT_EQ(map[0], 'x') << "in round " << round;
+    }
 }
 
 TEST_F(memory, WriteOnlyNodesExportAndMapNothing)
