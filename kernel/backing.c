@@ -274,12 +274,6 @@ static void emuv_chunk_zero(const struct emuv_chunk *chunk, size_t from,
 	}
 }
 
-bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
-			   const struct emuv_chunk *chunk)
-{
-	return xa_load(&region->chunks, index) == chunk;
-}
-
 /* Does the payer's cgroup have room for @chunks more, and for other needs? */
 static bool emuv_chunk_fits(const struct emuv_payer *payer, unsigned long chunks)
 {

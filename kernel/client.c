@@ -196,8 +196,9 @@ static loff_t emuv_client_llseek(struct file *file, loff_t offset, int whence)
 }
 
 /*
- * The mapping gets a descriptor of its region for a file, open as the node is,
- * and so joins the region's other mappings. It keeps the client, too.
+ * The mapping gets its region's file and its place there, as from
+ * dma_buf_mmap(), and so joins the region's other mappings. It keeps the client,
+ * too.
  */
 static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -219,22 +220,20 @@ static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EACCES;
 	if (vma->vm_end - vma->vm_start > emuv_region_end(region) - offset) {
 		err = -EACCES;
-		goto err_put_region;
+		goto out_put_region;
 	}
-	/* the file takes over the reference */
-	mapped = emuv_regionfd_create(region, file->f_mode);
+	mapped = emuv_regionfd_mapped(region);
 	if (IS_ERR(mapped)) {
 		err = PTR_ERR(mapped);
-		goto err_put_region;
+		goto out_put_region;
 	}
 	vma->vm_pgoff -= region->range.first << EMUV_CHUNK_ORDER;
 	err = emuv_vm_mmap(region, vma, file);
 	if (!err)
 		vma_set_file(vma, mapped);
 	fput(mapped);
-	return err;
 
-err_put_region:
+out_put_region:
 	emuv_region_put(region);
 	return err;
 }

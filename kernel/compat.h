@@ -58,6 +58,21 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 #define system_dfl_wq system_unbound_wq
 #endif
 
+/* get a file that its last user may be letting go of; the kernel's from 6.7 on */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
+static inline struct file *get_file_active(struct file **f)
+{
+	struct file *file;
+
+	rcu_read_lock();
+	file = READ_ONCE(*f);
+	if (file && !get_file_rcu(file))
+		file = NULL;
+	rcu_read_unlock();
+	return file;
+}
+#endif
+
 /* shrinkers are allocated by the kernel from 6.7 on */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
 static inline struct shrinker *emuv_shrinker_alloc(const char *name)

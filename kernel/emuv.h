@@ -603,13 +603,15 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
 
 /*
  * struct emuv_region - a range of an instance's offset space
- * @kref: Holders: clients and descriptors. A mapping holds a descriptor's file
+ * @kref: Holders: clients, and files: descriptors and @mapped
  * @owner: Client whose account has the region, or NULL; under the instance's
  *	lock
  * @client: Number of the client that allocated it, which may have gone
  * @payer: Memory cgroup of the allocating process, which pays for the memory
- * @inode: Inode of all its descriptors. Its mapping has all VMAs of the region,
+ * @inode: Inode of all its files. Its mapping has all VMAs of the region,
  *	through whichever node or descriptor they came
+ * @mapped: File of its mappings through nodes, which hold it; NULL if there are
+ *	none
  * @map_sem: Read while pages are mapped, written while pages are unmapped
  * @chunks: Backing, by chunk of the region. In a guaranteed instance no index
  *	is empty: zero entries stand for the chunks that are not backed. In an
@@ -632,6 +634,7 @@ struct emuv_region {
 	u64 client;
 	struct emuv_payer *payer;
 	struct inode *inode;
+	struct file *mapped;
 	struct rw_semaphore map_sem;
 	struct xarray chunks;
 	atomic_long_t resident;
@@ -770,8 +773,6 @@ struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
 				   unsigned long index);
 size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 			size_t count);
-bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
-			   const struct emuv_chunk *chunk);
 bool emuv_chunk_is_in_ram(struct emuv_region *region, unsigned long index);
 bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk);
 void emuv_chunk_count(struct emuv_region *region, long chunks);
@@ -962,6 +963,7 @@ void emuv_fs_unpin(void);
 int emuv_inode_create(struct emuv_region *region, u64 bytes);
 void emuv_inode_destroy(struct emuv_region *region);
 struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode);
+struct file *emuv_regionfd_mapped(struct emuv_region *region);
 struct emuv_region *emuv_regionfd_region(const struct file *file);
 
 /* dmabuf.c */

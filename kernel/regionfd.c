@@ -100,7 +100,11 @@ void emuv_inode_destroy(struct emuv_region *region)
 
 static int emuv_regionfd_release(struct inode *inode, struct file *file)
 {
-	emuv_region_put(file->private_data);
+	struct emuv_region *region = file->private_data;
+
+	/* of the region's files, one at most is this one */
+	cmpxchg(&region->mapped, file, NULL);
+	emuv_region_put(region);
 	return 0;
 }
 
@@ -196,6 +200,28 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	}
 	file->f_mode |= FMODE_LSEEK | FMODE_PREAD | FMODE_PWRITE;
 	file->private_data = region;
+	return file;
+}
+
+/*
+ * Get the file that all mappings through nodes have. The first of them makes it,
+ * and it goes with the last. It is open for writing however the node is: the
+ * kernel has taken a mapping's rights from the node's file by then.
+ */
+struct file *emuv_regionfd_mapped(struct emuv_region *region)
+{
+	struct file *file = get_file_active(&region->mapped);
+
+	if (file)
+		return file;
+	/* the file takes over the reference */
+	emuv_region_get(region);
+	file = emuv_regionfd_create(region, FMODE_READ | FMODE_WRITE);
+	if (IS_ERR(file))
+		emuv_region_put(region);
+	else
+		/* if two are made at once, both serve */
+		smp_store_release(&region->mapped, file);
 	return file;
 }
 

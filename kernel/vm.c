@@ -9,7 +9,6 @@
  * others have VM_MIXEDMAP, which many pages at once need.
  */
 #include <linux/file.h>
-#include <linux/sched/signal.h>
 
 #include "emuv.h"
 #include "trace.h"
@@ -188,21 +187,29 @@ static vm_fault_t emuv_vm_map(struct vm_fault *vmf, struct emuv_region *region,
 	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
 }
 
-/* Keep the region's chunks where they are; @alone: without other faults. */
-static void emuv_vm_lock(struct emuv_region *region, bool alone)
+/*
+ * Map a chunk that the caller holds. A held chunk stays in its place, whatever is
+ * discarded, reclaimed or revoked. But of a revoked region nothing is mapped.
+ * @alone: no other fault maps meanwhile.
+ */
+static vm_fault_t emuv_vm_map_held(struct vm_fault *vmf,
+				   struct emuv_region *region,
+				   unsigned long index,
+				   struct emuv_chunk *chunk, bool alone)
 {
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+
 	if (alone)
 		down_write(&region->map_sem);
 	else
 		down_read(&region->map_sem);
-}
-
-static void emuv_vm_unlock(struct emuv_region *region, bool alone)
-{
+	if (!emuv_region_is_revoked(region))
+		ret = emuv_vm_map(vmf, region, index, chunk, alone);
 	if (alone)
 		up_write(&region->map_sem);
 	else
 		up_read(&region->map_sem);
+	return ret;
 }
 
 /*
@@ -241,7 +248,6 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	struct emuv_region *region = emuv_vm_region(vmf->vma);
 	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
 	struct emuv_chunk *chunk;
-	bool alone = false;
 	vm_fault_t ret;
 
 	if (index >= region->range.count)
@@ -250,27 +256,14 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	if (ret)
 		return ret;
 
-	for (;;) {
-		/* discarded meanwhile, or revoked */
-		ret = VM_FAULT_RETRY;
-		chunk = emuv_chunk_back(region, index);
-		if (IS_ERR(chunk))
-			return VM_FAULT_SIGBUS;
-		emuv_vm_lock(region, alone);
-		if (!emuv_region_is_revoked(region) &&
-		    emuv_chunk_is_current(region, index, chunk))
-			ret = emuv_vm_map(vmf, region, index, chunk, alone);
-		emuv_vm_unlock(region, alone);
-		if (ret == VM_FAULT_FALLBACK)
-			alone = true;
-		else if (ret != VM_FAULT_RETRY)
-			break;
-		emuv_chunk_let_go(region, index, chunk);
-		if (fatal_signal_pending(current))
-			return VM_FAULT_SIGBUS;
-		cond_resched();
-	}
-	if (PageHWPoison(emuv_chunk_page(chunk, vmf->pgoff &
+	chunk = emuv_chunk_back(region, index);
+	if (IS_ERR(chunk))
+		return VM_FAULT_SIGBUS;
+	ret = emuv_vm_map_held(vmf, region, index, chunk, false);
+	if (ret == VM_FAULT_FALLBACK)
+		ret = emuv_vm_map_held(vmf, region, index, chunk, true);
+	if (ret == VM_FAULT_NOPAGE &&
+	    PageHWPoison(emuv_chunk_page(chunk, vmf->pgoff &
 						(EMUV_CHUNK_PAGES - 1)))) {
 		emuv_backing_fail(region, (u64)vmf->pgoff << PAGE_SHIFT);
 		ret = VM_FAULT_HWPOISON;

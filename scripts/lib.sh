@@ -230,6 +230,22 @@ unpack_headers() {
     fi
 }
 
+# fetch_source VERSION: the source of the newest kernel of the same series, as
+# Debian has it. Its directory is the source's.
+fetch_source() { fetch sources "$1"; }
+
+unpack_sources() {
+    local package
+    [[ $1 =~ ^[0-9]+\.[0-9]+ ]] || die "no kernel's release: $1"
+    package=linux-source-${BASH_REMATCH[0]}
+    choose_apt "$1"
+    unpack "$package"
+    # The source has a folder usr, too.
+    mv -- "root/usr/src/$package.tar.xz" . && rm -rf -- root/usr || exit 1
+    tar -xJf "$package.tar.xz" -C root --strip-components=1 --exclude '*/Documentation/*/*' ||
+        die "cannot unpack the source of $1"
+}
+
 # fetch_system SUITE: as much of another Debian as Python needs. Its directory is
 # that system's root.
 fetch_system() { fetch systems "$1"; }

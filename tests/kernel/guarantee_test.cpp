@@ -256,6 +256,54 @@ TEST_F(guarantee, PinnedRamComesBackOnceItIsUnpinned)
     EXPECT_TRUE(reads_zero(client.get(), again.offset, size));
 }
 
+// The reaper zeroes half a gibibyte. Another client allocates and frees
+// meanwhile; if it were kept waiting, it would do so once or twice.
+TEST_F(guarantee, OtherClientsAllocateWhileUnpinnedRamComesBack)
+{
+    constexpr unsigned enough = 10;
+    constexpr unsigned most_rounds = 32;
+    constexpr u64 large = 512 * mib;
+    const int id = create(control, guaranteed(large + size));
+    const auto one = open_client(id);
+    const auto other = open_client(id);
+    std::atomic<unsigned> turns = 0;
+    std::atomic<bool> done = false;
+    std::atomic<bool> failed = false;
+    std::thread busy([&] {
+        for (region got; !done; turns++)
+            failed = failed || try_allocate(other, chunk, got) != 0 ||
+                     release(other, got.offset) != 0;
+    });
+    const auto in_reserve = [&] {
+        return std::stoull(attribute(id, "reserve_bytes"));
+    };
+    bool open = false;
+    for (unsigned round = 0; round < most_rounds && !open; round++) {
+        const auto got = allocate(one, large);
+        auto map = std::make_unique<mapping>(one.get(), large, got.offset);
+        auto held = std::make_unique<socket_pin>(map->data(), large);
+        ASSERT_EQ(held->error(), 0) << std::strerror(held->error());
+        map.reset();
+        ASSERT_EQ(release(one, got.offset), 0);
+        EXPECT_EQ(in_reserve(), size);
+        held.reset();
+        EXPECT_TRUE(wait_until([&] { return in_reserve() > size; }));
+        const unsigned before = turns;
+        const bool begun = in_reserve() < size + large / 4;
+        EXPECT_TRUE(
+            wait_until([&] { return in_reserve() > size + large / 4 * 3; }));
+        const unsigned made = turns - before;
+        const bool at_work = in_reserve() < size + large;
+        open = begun && at_work && made >= enough;
+        EXPECT_TRUE(wait_until(
+            [&] { return attribute(id, "lingering_bytes") == "0"; }));
+    }
+    done = true;
+    busy.join();
+    EXPECT_TRUE(open) << "it waited for the reaper";
+    EXPECT_FALSE(failed);
+}
+
 TEST_F(guarantee, ThreadsThatTouchTheLastChunkAtOnceLackNothing)
 {
     constexpr unsigned threads = 8;

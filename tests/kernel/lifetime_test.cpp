@@ -592,6 +592,25 @@ TEST_F(lifetime, ClientEndsWithItsLastMapping)
     EXPECT_EQ(is.unowned_bytes, 0U);
 }
 
+TEST_F(lifetime, ClientThatMayOnlyReadKeepsItsInstanceUntilItIsTakenByForce)
+{
+    const int id = create(control, mib, 64 * mib);
+    const auto reader = open_client(id, O_RDONLY);
+    const auto got = allocate(reader, chunk);
+    const mapping map(reader.get(), chunk, got.offset, PROT_READ);
+    EXPECT_EQ(map[0], 0);
+    for (int round = 0; round < 3; round++)
+        EXPECT_EQ(destroy(control, id), EBUSY);
+    EXPECT_EQ(query(control, id).clients, 1U);
+    EXPECT_EQ(destroy(control, id, EMUV_DESTROY_FORCE), 0);
+    EXPECT_EQ(signal_of_read(map.data()), SIGBUS);
+    char byte = 0;
+    EXPECT_EQ(
+        error_of(pread(reader.get(), &byte, 1, static_cast<off_t>(got.offset))),
+        ENODEV);
+    EXPECT_FALSE(exists(node_path(id)));
+}
+
 TEST_F(lifetime, ControlNodeThatIsOpenKeepsTheModuleAndNoInstance)
 {
     const int id = create(control, mib, chunk);

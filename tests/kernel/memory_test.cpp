@@ -16,6 +16,7 @@
 
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -1015,6 +1016,94 @@ TEST_F(memory, ReadOnlyNodesAreNotMappedWritable)
                         FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                         static_cast<off_t>(chunk)),
               0);
+}
+
+TEST_F(memory, ReadOnlyMappingGainsNothingFromOneThatMayWrite)
+{
+    const auto got = allocate(client, chunk);
+    const mapping writing(client.get(), chunk, got.offset);
+    writing[0] = 'w';
+    const auto exported = export_region(client, got.offset);
+    const auto reader = open_client(id, O_RDONLY);
+    region imported;
+    ASSERT_EQ(import_region(reader, exported, imported), 0);
+    const mapping map(reader.get(), chunk, imported.offset, PROT_READ);
+    EXPECT_EQ(map[0], 'w');
+    EXPECT_EQ(error_of(mprotect(map.data(), chunk, PROT_READ | PROT_WRITE)),
+              EACCES);
+    EXPECT_EQ(error_of(madvise(map.data(), chunk, MADV_REMOVE)), EACCES);
+    const descriptor own(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+    EXPECT_NE(pwrite(own.get(), "x", 1,
+                     static_cast<off_t>(
+                         reinterpret_cast<std::uintptr_t>(map.data()))),
+              1);
+    EXPECT_EQ(map[0], 'w');
+}
+
+/// Open files of all processes, to some dozens.
+u64 open_files()
+{
+    return std::stoull(read_text("/proc/sys/fs/file-nr"));
+}
+
+TEST_F(memory, MappingsOfARegionThroughItsNodeHaveOneFileInCommon)
+{
+    constexpr u64 count = 1000;
+    const auto got = allocate(client, chunk);
+    const auto before = open_files();
+    std::vector<mapping> maps;
+    for (u64 i = 0; i < count; i++)
+        maps.emplace_back(client.get(), chunk, got.offset);
+    EXPECT_LT(open_files(), before + count / 2);
+    maps.front()[0] = 1;
+    EXPECT_EQ(maps.back()[0], 1);
+}
+
+// The file that they have in common goes with the last of them, and the next
+// one makes another, while others still look for it.
+TEST_F(memory, MappingsOfARegionComeAndGoAtOnce)
+{
+    constexpr int threads = 4;
+    constexpr int rounds = 100;
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(got)), 1);
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; i++)
+        all.emplace_back([&] {
+            for (int round = 0; round < rounds; round++) {
+                const mapping map(client.get(), chunk, got.offset);
+                wrong += map[0] != 'x';
+            }
+        });
+    for (auto &thread : all)
+        thread.join();
+    EXPECT_EQ(wrong, 0);
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_TRUE(wait_until([&] {
+        return query(control, id).virtual_used_bytes == 0;
+    })) << "a file is left";
+    EXPECT_EQ(resident(), 0U);
+}
+
+// The file of former mappings is freed, and others' files take its place in the
+// kernel's memory.
+TEST_F(memory, MappingsAfterTheLastOneHaveNoOthersFile)
+{
+    constexpr int rounds = 20;
+    constexpr int files = 256;
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(got)), 1);
+    for (int round = 0; round < rounds; round++) {
+        mapping(client.get(), chunk, got.offset).reset();
+        // Waits until nobody uses what was freed before.
+        ASSERT_EQ(syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0), 0);
+        std::vector<descriptor> others;
+        for (int i = 0; i < files; i++)
+            others.emplace_back(open("/dev/zero", O_RDWR | O_CLOEXEC));
+        const mapping map(client.get(), chunk, got.offset);
+        ASSERT_EQ(map[0], 'x') << "in round " << round;
+    }
 }
 
 TEST_F(memory, WriteOnlyNodesExportAndMapNothing)

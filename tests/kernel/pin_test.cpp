@@ -552,6 +552,43 @@ TEST_F(pages, PinnedOnesAreDiscardedWhileOtherClientsTouch)
     EXPECT_EQ(query(control, large).resident_bytes, held.bytes + theirs.bytes);
 }
 
+// A discard zeroes pinned memory from the front on. If a kill ends it, the last
+// byte is still there.
+TEST_F(pages, PinnedOnesAreDiscardedNoFurtherOnceTheProcessIsKilled)
+{
+    constexpr unsigned most_rounds = 64;
+    constexpr u64 size = 512 * mib;
+    const int large =
+        create(control, creation(mib, gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
+    const auto owner = open_client(large);
+    const auto held = allocate(owner, size);
+    const auto exported = export_region(owner, held.offset);
+    const mapping pinned_map(exported.get(), size);
+    const socket_pin by(pinned_map.data(), size);
+    ASSERT_EQ(by.error(), 0) << std::strerror(by.error());
+    const auto byte_at = [&](u64 at) {
+        char byte = 0;
+        EXPECT_EQ(pread(exported.get(), &byte, 1, static_cast<off_t>(at)), 1);
+        return byte;
+    };
+    bool ended = false;
+    for (unsigned round = 0; round < most_rounds && !ended; round++) {
+        ASSERT_EQ(pwrite(exported.get(), "p", 1, 0), 1);
+        ASSERT_EQ(pwrite(exported.get(), "p", 1, static_cast<off_t>(size - 1)),
+                  1);
+        process victim({.keep = {owner.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(discard(owner, held.offset, size) == 0);
+            return "";
+        });
+        ASSERT_TRUE(wait_until([&] { return byte_at(0) == 0; }));
+        victim.kill_now();
+        ended = byte_at(size - 1) == 'p';
+    }
+    EXPECT_TRUE(ended) << "each discard went on to the end";
+    EXPECT_EQ(discard(owner, held.offset, size), 0);
+    EXPECT_FALSE(first_other(pinned_map.data(), size));
+}
+
 TEST_F(pages, CanBePinnedForLongWhetherBackedOrNot)
 {
     std::memset(map.data(), 'p', 2 * chunk);

@@ -387,7 +387,7 @@ struct emuv_create {
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - ENODEV: there is no such instance.
  * - EBUSY: without EMUV_DESTROY_FORCE: the instance has clients, or a region of
- *   it is still mapped, exported or pinned.
+ *   it is still mapped, exported or pinned. A client that may only read counts.
  */
 struct emuv_destroy {
 	__u32 size;
