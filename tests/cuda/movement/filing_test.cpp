@@ -245,7 +245,7 @@ protected:
                            .always = true,
                            .unmaps = true,
                            .file = &file_,
-                           .tell_of_file = told::add,
+                           .tell_of_tier = told::add,
                            .patience_for_file_ns = patience_ns_});
         maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = calls_,

@@ -883,7 +883,7 @@ CUresult start_locked()
                  .checked = made->checked,
                  .page = page_of(*made, device),
                  .file = made->file,
-                 .tell_of_file =
+                 .tell_of_tier =
                      [](const char *text) { say("EMUV_TIER: %s", text); },
                  .packed_bytes = asked.tiers.packed_bytes}));
         // The driver's own end comes later: its handlers are older.

@@ -3,6 +3,7 @@
 #include "movement/mover.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace emuv::cuda {
@@ -11,6 +12,10 @@ namespace {
 
 // Buffers take no more than this part of a share.
 constexpr std::uint64_t least_share_in_buffers = 4;
+
+constexpr const char *refused_why = "the driver refuses to code or decode";
+constexpr const char *miscoded_why = "a unit was coded wrong";
+constexpr const char *misdecoded_why = "a unit was decoded wrong";
 
 } // namespace
 
@@ -75,7 +80,7 @@ bool mover::begin_coding(std::unique_lock<std::mutex> &lock, motion &which)
         pace_.disturb();
         return true;
     }
-    packed_.fail();
+    codes_no_more(refused_why);
     which.at = stage::ready;
     end_coding(which);
     return false;
@@ -97,7 +102,7 @@ void mover::coded(std::unique_lock<std::mutex> &lock, motion &which)
         return;
     }
     if (found.differing > 0) // a kernel does not do here what it should
-        packed_.fail();
+        codes_no_more(miscoded_why);
     if (!packed_.is_on() || !packed_.take(next)) {
         end_coding(which);
         return;
@@ -152,9 +157,22 @@ bool mover::begin_decoding(std::unique_lock<std::mutex> &lock, motion &which)
     lock_soon(lock);
     if (begun)
         return true;
-    packed_.fail();
+    codes_no_more(refused_why);
     end_coding(which);
     return false;
+}
+
+// Units come from their rooms from here on.
+void mover::codes_no_more(const char *why)
+{
+    if (!packed_.is_on())
+        return; // it was told
+    packed_.fail();
+    char text[128];
+    std::snprintf(text, sizeof text,
+                  "packed: %s; nothing is coded any more, and no byte is lost",
+                  why);
+    tell_of_tier_(text);
 }
 
 // True if a unit has come from its coded copy as it left. Otherwise that copy
@@ -163,7 +181,7 @@ bool mover::has_decoded(motion &which)
 {
     const slot &of = which.unit();
     if (packed_.sum(which.sum) != which.coded.of)
-        packed_.fail();
+        codes_no_more(misdecoded_why);
     return packed_.is_on() && of.room_is_known && !of.exposed &&
            of.digest == which.coded.of;
 }

@@ -291,7 +291,7 @@ void mover::tell_of_lack(std::uint64_t bytes)
                   preparing_ ? " while a stream is captured, or work runs that "
                                "began before"
                              : " to system RAM");
-    tell_of_file_(text);
+    tell_of_tier_(text);
 }
 
 // Waits until no memory at all is in the file. Blocks may come to be there
@@ -779,7 +779,7 @@ void mover::tell_of_file(int error, bool writing)
                                 "that memory is refused as out of memory",
                       error == not_copied ? "the driver copies no more"
                                           : std::strerror(error));
-    tell_of_file_(text);
+    tell_of_tier_(text);
 }
 
 } // namespace emuv::cuda

@@ -30,7 +30,7 @@ mover::mover(const options &asked)
       limits_(budget_.ledger_of(device_)),
       unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
       tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
-      file_(unmaps_ ? asked.file : nullptr), tell_of_file_(asked.tell_of_file),
+      file_(unmaps_ ? asked.file : nullptr), tell_of_tier_(asked.tell_of_tier),
       patience_for_file_ns_(asked.patience_for_file_ns),
       most_ns_(6 * patience_for_file_ns_), gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
@@ -83,7 +83,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     making_in_file_ -= is_in_file ? 1 : 0;
     if (is_in_file && !std::exchange(told_of_use_, true))
-        tell_of_file_("VRAM and system RAM have no room: memory lies in the "
+        tell_of_tier_("VRAM and system RAM have no room: memory lies in the "
                       "file from here on, and comes back before its use");
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used

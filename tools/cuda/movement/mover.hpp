@@ -29,10 +29,11 @@
 //  8. After the lock was let go, nothing that was seen before counts: a motion
 //     is asked again (may_move), the table by its version.
 //  9. emuv-mapper, and the mover's thread and emuv-filer in hide, map and unmap
-//  units without
-//     the lock. They mark the unit unmapped under the lock before, and clear
-//     the mark under it. Work that needs the block waits for that.
-// 10. Only emuv-maker makes rooms, and gives them second addresses; for units
+//     units without the lock. They mark the unit unmapped under the lock
+//     before, and clear the mark under it. Work that needs the block waits for
+//     that.
+// 10. Only emuv-maker makes slabs for coded copies. Only emuv-maker makes
+//     rooms, and gives them second addresses; for units
 //     that go to the file or come from there, emuv-filer does. Only the mover's
 //     thread uses lanes and starts digests.
 // 11. The program's threads go first: the mover lets them in after each phase,
@@ -135,13 +136,13 @@ public:
         /// For units that have no room in system RAM; or null. It goes with
         /// @c unmaps alone: what is there is mapped nowhere.
         file_store *file = nullptr;
-        /// Called with a line when the file fails, or work is refused since
-        /// memory cannot come from there. The text is the callee's for the
-        /// call. Not null where there is a file.
-        void (*tell_of_file)(const char *text) = nullptr;
+        /// Called with a line when a tier fails: the file, or coded copies.
+        /// And where work is refused since memory cannot come from the file.
+        /// The text is the callee's for the call. Not null where there is one.
+        void (*tell_of_tier)(const char *text) = nullptr;
         /// System RAM for coded copies of units; 0: there are none. It goes
-        /// with
-        /// @c unmaps alone: a unit that is mapped in its room may change there.
+        /// with @c unmaps alone: a unit that is mapped in its room may change
+        /// there.
         std::uint64_t packed_bytes = 0;
         /// So long work waits for memory from there if nothing at all ends
         /// meanwhile; six times as long where something does.
@@ -615,6 +616,7 @@ private:
     void keep_coded(motion &which);
     bool begin_decoding(std::unique_lock<std::mutex> &lock, motion &which);
     bool has_decoded(motion &which);
+    void codes_no_more(const char *why);
     void end_coding(motion &which);
     bool make_slab(std::unique_lock<std::mutex> &lock);
     void call_off(motion_ref which);
@@ -789,7 +791,7 @@ private:
     void (*const faulted_)(const std::vector<const char *> &kernels);
     check *const check_;
     file_store *const file_;
-    void (*const tell_of_file_)(const char *text);
+    void (*const tell_of_tier_)(const char *text);
     const std::uint64_t patience_for_file_ns_;
     const std::uint64_t most_ns_; // of any wait for the file
 
