@@ -455,7 +455,8 @@ std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
     for (;;) {
         if (const std::uint64_t bytes = drop_idle_room(later_than); bytes > 0)
             return bytes;
-        if (const auto next = find_to_file(later_than)) {
+        const auto next = find_to_file(later_than);
+        if (next) {
             const std::uint64_t bytes = next->unit().bytes;
             if (put_on_file(lock, by, *next))
                 return bytes;
@@ -467,7 +468,9 @@ std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
             since = now_ns();
         }
         const std::uint64_t now = now_ns();
-        if (!waits() || is_quiet() || served_ || stopping_ || gave_up_ ||
+        // Work that called off one on its way may have ended by now.
+        const bool in_vain = !next && is_quiet();
+        if (!waits() || in_vain || served_ || stopping_ || gave_up_ ||
             now - since > patience_for_file_ns_ || now - start > most_ns_)
             return 0;
         // A motion that waits for system RAM ends in vain, and lets its unit
