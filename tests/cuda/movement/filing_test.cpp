@@ -5,6 +5,7 @@
 #include "base/captures.hpp"
 #include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
+#include "movement/simulated_card.hpp"
 #include "sim/sim.h"
 #include "store/file_store.hpp"
 #include "wait_until.hpp"
@@ -21,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,18 +35,6 @@ constexpr std::size_t in_vram = 4;             // blocks
 constexpr std::size_t in_ram = 4;
 constexpr std::size_t in_file = 8; // that can be made
 constexpr std::size_t all = in_vram + in_ram + in_file;
-
-void *sim()
-{
-    static void *const library = dlopen(EMUV_SIM_LIBRARY, RTLD_NOW);
-    return library;
-}
-
-template <typename Function>
-Function *find(const char *name)
-{
-    return reinterpret_cast<Function *>(dlsym(sim(), name));
-}
 
 // A disk that may fail.
 struct disk
@@ -224,17 +212,10 @@ protected:
         disk::reset();
         told::lines.clear();
         ended_ = 0;
-        ASSERT_NE(sim(), nullptr) << dlerror();
-#define FILL(name)                                                             \
-    calls_.name = find<std::remove_pointer_t<decltype(calls_.name)>>(#name);
-        EMUV_DRIVER_CALLS(FILL)
-#undef FILL
+        ASSERT_NO_FATAL_FAILURE(take_calls(calls_));
         seen::install(calls_);
         context_wait::install(calls_);
-        ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
-        use_context();
-        ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
-                  CUDA_SUCCESS);
+        ASSERT_NO_FATAL_FAILURE(start_card(calls_, stream_));
         ASSERT_EQ(rows_.open(nullptr), 0);
         ASSERT_EQ(file_.open("/var/tmp", file_bytes), 0);
         moves_ = std::make_unique<mover>(
@@ -269,16 +250,6 @@ protected:
         EXPECT_EQ(tiers_.read().physical_used_bytes, 0U);
         EXPECT_NE(file_.take(file_bytes), 0U) << "all of the file is free";
         calls_.cuStreamDestroy_v2(stream_);
-    }
-
-    static void use_context()
-    {
-        CUcontext context = nullptr;
-        EXPECT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
-                      "cuDevicePrimaryCtxRetain")(&context, 0),
-                  CUDA_SUCCESS);
-        EXPECT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
-                  CUDA_SUCCESS);
     }
 
     // Makes so many blocks, and gives each its bytes.

@@ -4,6 +4,7 @@
 // compared; its kernels and modules can fail.
 #include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
+#include "movement/simulated_card.hpp"
 #include "sim/sim.h"
 #include "wait_until.hpp"
 
@@ -13,10 +14,8 @@
 #include <functional>
 #include <memory>
 #include <random>
-#include <type_traits>
 #include <vector>
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -28,13 +27,6 @@ constexpr std::uint64_t MiB = 1ull << 20;
 constexpr std::uint64_t block_bytes = 4 * MiB; // one unit each
 constexpr std::size_t in_vram = 14;            // blocks, and three buffers
 constexpr std::size_t all = 18;
-
-template <typename Function>
-Function *find(const char *name)
-{
-    static void *const library = dlopen(EMUV_SIM_LIBRARY, RTLD_NOW);
-    return reinterpret_cast<Function *>(dlsym(library, name));
-}
 
 // The kernels for coded copies, as the driver sees them.
 struct kernels
@@ -135,20 +127,9 @@ protected:
     void SetUp() override
     {
         ended_ = told_ = 0;
-#define FILL(name)                                                             \
-    calls_.name = find<std::remove_pointer_t<decltype(calls_.name)>>(#name);
-        EMUV_DRIVER_CALLS(FILL)
-#undef FILL
+        ASSERT_NO_FATAL_FAILURE(take_calls(calls_));
         kernels::install(calls_);
-        ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
-        CUcontext context = nullptr;
-        ASSERT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
-                      "cuDevicePrimaryCtxRetain")(&context, 0),
-                  CUDA_SUCCESS);
-        ASSERT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
-                  CUDA_SUCCESS);
-        ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
-                  CUDA_SUCCESS);
+        ASSERT_NO_FATAL_FAILURE(start_card(calls_, stream_));
         ASSERT_EQ(rows_.open(nullptr), 0);
     }
 
@@ -236,10 +217,7 @@ protected:
         launch(which, 1 + which, true, [&] { return copy_to(which); });
         ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
     }
-    void compare(std::size_t which)
-    {
-        compare(which, 100 + which);
-    }
+    void compare(std::size_t which) { compare(which, 100 + which); }
     void compare(std::size_t which, std::uint64_t what)
     {
         std::vector<std::uint16_t> is(block_bytes / 2);

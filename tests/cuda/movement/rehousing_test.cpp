@@ -4,6 +4,7 @@
 #include "account/tiers.hpp"
 #include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
+#include "movement/simulated_card.hpp"
 #include "sim/sim.h"
 #include "wait_until.hpp"
 
@@ -12,7 +13,6 @@
 #include <memory>
 #include <vector>
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,18 +25,6 @@ constexpr std::uint64_t block_bytes = 4 * MiB; // one unit each
 constexpr std::size_t blocks_in_all = 20;
 constexpr std::size_t first_lent = 4; // these are in VRAM, ...
 constexpr std::size_t first_ram = 16; // ... and those behind in system RAM
-
-void *sim()
-{
-    static void *const library = dlopen(EMUV_SIM_LIBRARY, RTLD_NOW);
-    return library;
-}
-
-template <typename Function>
-Function *find(const char *name)
-{
-    return reinterpret_cast<Function *>(dlsym(sim(), name));
-}
 
 // The ledger of the card that lends, on which others may wait.
 class lending_ledger final : public ledger
@@ -108,20 +96,8 @@ class Rehousing : public testing::TestWithParam<bool>
 protected:
     void start(std::uint64_t ram)
     {
-        ASSERT_NE(sim(), nullptr) << dlerror();
-#define FILL(name)                                                             \
-    calls_.name = find<std::remove_pointer_t<decltype(calls_.name)>>(#name);
-        EMUV_DRIVER_CALLS(FILL)
-#undef FILL
-        ASSERT_EQ(find<decltype(cuInit)>("cuInit")(0), CUDA_SUCCESS);
-        CUcontext context = nullptr;
-        ASSERT_EQ(find<decltype(cuDevicePrimaryCtxRetain)>(
-                      "cuDevicePrimaryCtxRetain")(&context, 0),
-                  CUDA_SUCCESS);
-        ASSERT_EQ(find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context),
-                  CUDA_SUCCESS);
-        ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
-                  CUDA_SUCCESS);
+        ASSERT_NO_FATAL_FAILURE(take_calls(calls_));
+        ASSERT_NO_FATAL_FAILURE(start_card(calls_, stream_));
         stalled_copies::install(calls_);
         ASSERT_EQ(rows_.open(nullptr), 0);
         own_ = std::make_unique<file_ledger>(rows_, 0, first_lent * block_bytes,
@@ -166,10 +142,7 @@ protected:
         calls_.cuStreamDestroy_v2(stream_);
     }
 
-    std::uint64_t lent()
-    {
-        return lends_.read().physical_used_bytes;
-    }
+    std::uint64_t lent() { return lends_.read().physical_used_bytes; }
     static std::uint64_t card_used(int device)
     {
         return find<decltype(emuv_sim_get)>("emuv_sim_get")()->vram_used(
