@@ -142,32 +142,28 @@ public:
         read.virtual_bytes = read.tiers.ram_bytes;
     }
 
-    void check_file(const char *name)
+    // Memory of these tiers has to move, and is mapped nowhere meanwhile.
+    void check_tiers(const char *name)
     {
-        if (!read.tiers.has_file())
-            return;
-        if (read.move != move_kind::on && read.move != move_kind::always)
-            wrong(name, get_(name),
-                  "has a file, from which memory has to move: EMUV_MOVE=1 is "
-                  "missing");
-        else if (!read.unmaps())
-            wrong(name, get_(name),
-                  "has a file, and what is there is mapped nowhere: "
-                  "EMUV_AWAY=unmapped is missing");
+        if (read.tiers.has_file())
+            check_tier(name,
+                       "has a file, from which memory has to move: EMUV_MOVE=1 "
+                       "is missing",
+                       "has a file, and what is there is mapped nowhere: "
+                       "EMUV_AWAY=unmapped is missing");
+        if (read.tiers.packed_bytes > 0)
+            check_tier(name,
+                       "has coded copies, of memory that moves: EMUV_MOVE=1 is "
+                       "missing",
+                       "has coded copies, of memory that is mapped nowhere: "
+                       "EMUV_AWAY=unmapped is missing");
     }
-
-    void check_packed(const char *name)
+    void check_tier(const char *name, const char *stands, const char *is_mapped)
     {
-        if (read.tiers.packed_bytes == 0)
-            return;
         if (read.move != move_kind::on && read.move != move_kind::always)
-            wrong(name, get_(name),
-                  "has coded copies, of memory that moves: EMUV_MOVE=1 is "
-                  "missing");
+            wrong(name, get_(name), stands);
         else if (!read.unmaps())
-            wrong(name, get_(name),
-                  "has coded copies, of memory that is mapped nowhere: "
-                  "EMUV_AWAY=unmapped is missing");
+            wrong(name, get_(name), is_mapped);
     }
 
     void path(const char *name, const char *&set)
@@ -285,8 +281,7 @@ settings read_settings(char *(*get)(const char *name))
 #include "base/settings.def"
     from.share_ram("EMUV_TIER");
     check_together(from, get);
-    from.check_file("EMUV_TIER");
-    from.check_packed("EMUV_TIER");
+    from.check_tiers("EMUV_TIER");
     return from.read;
 }
 
