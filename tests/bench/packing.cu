@@ -109,52 +109,24 @@ double rate(std::uint64_t bytes, unsigned calls, Call call)
     return best;
 }
 
-std::vector<unsigned char> normal_bf16(std::size_t bytes, float deviation)
+// @param as  makes a number of one that is normally distributed
+template <typename As>
+std::vector<unsigned char> normal(std::size_t bytes, float deviation, As as)
 {
     std::mt19937 random(7);
-    std::normal_distribution<float> normal(0, deviation);
+    std::normal_distribution<float> next(0, deviation);
     std::vector<unsigned char> out(bytes);
-    for (std::size_t i = 0; i < bytes; i += 2) {
-        const float value = normal(random);
-        std::uint32_t bits;
-        std::memcpy(&bits, &value, sizeof bits);
-        const auto half = static_cast<std::uint16_t>(
-            (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-        std::memcpy(&out[i], &half, sizeof half);
+    for (std::size_t i = 0; i < bytes;) {
+        const auto number = as(next(random));
+        std::memcpy(&out[i], &number, sizeof number);
+        i += sizeof number;
     }
     return out;
 }
 
-std::vector<unsigned char> normal_fp16(std::size_t bytes, float deviation)
+std::vector<unsigned char> normal_bf16(std::size_t bytes, float deviation)
 {
-    std::mt19937 random(8);
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<unsigned char> out(bytes);
-    for (std::size_t i = 0; i < bytes; i += 2) {
-        const float value = normal(random);
-        std::uint32_t bits;
-        std::memcpy(&bits, &value, sizeof bits);
-        const int exponent = static_cast<int>(bits >> 23 & 0xff) - 112;
-        const auto half = static_cast<std::uint16_t>(
-            (bits >> 16 & 0x8000) |
-            (exponent > 0
-                 ? static_cast<unsigned>(exponent) << 10 | (bits >> 13 & 0x3ff)
-                 : 0));
-        std::memcpy(&out[i], &half, sizeof half);
-    }
-    return out;
-}
-
-std::vector<unsigned char> normal_fp32(std::size_t bytes, float deviation)
-{
-    std::mt19937 random(9);
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<unsigned char> out(bytes);
-    for (std::size_t i = 0; i < bytes; i += 4) {
-        const float value = normal(random);
-        std::memcpy(&out[i], &value, sizeof value);
-    }
-    return out;
+    return normal(bytes, deviation, packing_reference::bf16);
 }
 
 std::vector<unsigned char> random_bytes(std::size_t bytes)
@@ -244,8 +216,8 @@ bool check_contents()
     } all[] = {
         {"bf16-normal", normal_bf16(bytes, 0.02F)},
         {"bf16-special", special},
-        {"fp16-normal", normal_fp16(bytes, 0.02F)},
-        {"fp32-normal", normal_fp32(bytes, 0.02F)},
+        {"fp16-normal", normal(bytes, 0.02F, packing_reference::fp16)},
+        {"fp32-normal", normal(bytes, 0.02F, [](float value) { return value; })},
         {"random-bytes", random_bytes(bytes)},
         {"zeros", std::vector<unsigned char>(bytes)},
         {"one-group", normal_bf16(packing::raw_group_bytes, 1)},

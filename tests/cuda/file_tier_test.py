@@ -162,7 +162,7 @@ class FileTierTest(unittest.TestCase):
                        if not name.startswith("EMUV_")}
         environment.update(
             LD_PRELOAD=":".join(filter(None, (self.options.runtime,
-                                              self.options.library))),
+                                              self.options.cuda_library))),
             EMUV_LIBCUDA=self.options.driver, EMUV_SIM_VRAM="64M",
             EMUV_PHYSICAL="16M", EMUV_MOVE="always",
             EMUV_TIER=tier or f"ram=16M,file:{self.folder}=128M")
@@ -308,7 +308,7 @@ class FileTierTest(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", dest="cuda_library", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--emuvctl")
     parser.add_argument("--runtime")

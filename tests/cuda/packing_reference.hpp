@@ -14,6 +14,25 @@ namespace packing_reference {
 
 using emuv::cuda::packing;
 
+inline std::uint16_t bf16(float value)
+{
+    std::uint32_t word = 0;
+    std::memcpy(&word, &value, sizeof word);
+    return static_cast<std::uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
+}
+
+inline std::uint16_t fp16(float value) // of usual size
+{
+    std::uint32_t word = 0;
+    std::memcpy(&word, &value, sizeof word);
+    const int exponent = static_cast<int>(word >> 23 & 0xff) - 112;
+    return static_cast<std::uint16_t>(
+        (word >> 16 & 0x8000) |
+        (exponent > 0
+             ? static_cast<unsigned>(exponent) << 10 | (word >> 13 & 0x3ff)
+             : 0));
+}
+
 // A number's place among a group's remainders; its code's bits are found by
 // lane and turn.
 struct spot

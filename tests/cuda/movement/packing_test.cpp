@@ -19,6 +19,8 @@
 namespace {
 
 using emuv::cuda::packing;
+using packing_reference::bf16;
+using packing_reference::fp16;
 using bytes = std::vector<unsigned char>;
 
 template <typename Number>
@@ -30,25 +32,6 @@ bytes made_of(std::size_t groups, const std::function<Number()> &next)
         std::memcpy(&out[i], &number, sizeof number);
     }
     return out;
-}
-
-std::uint16_t bf16(float value)
-{
-    std::uint32_t word = 0;
-    std::memcpy(&word, &value, sizeof word);
-    return static_cast<std::uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
-}
-
-std::uint16_t fp16(float value) // of usual size
-{
-    std::uint32_t word = 0;
-    std::memcpy(&word, &value, sizeof word);
-    const int exponent = static_cast<int>(word >> 23 & 0xff) - 112;
-    return static_cast<std::uint16_t>(
-        (word >> 16 & 0x8000) |
-        (exponent > 0
-             ? static_cast<unsigned>(exponent) << 10 | (word >> 13 & 0x3ff)
-             : 0));
 }
 
 /// Contents of a kind.

@@ -22,20 +22,17 @@ T value(const void *param)
 // Any function of the bytes and their places will do: the caller compares two
 // answers of the same kernel. The program's own work may overtake this kernel,
 // and its answer is then thrown away: such a race does no harm.
-[[gnu::no_sanitize_thread]] void digest(const emuv_sim_launch *,
-                                        void *const *params)
+void digest(const emuv_sim_launch *, void *const *params)
 {
-    std::uint64_t values[4];
-    for (int i = 0; i < 4; i++)
-        std::memcpy(&values[i], params[i], sizeof values[i]);
-    const auto *at = reinterpret_cast<const std::uint64_t *>(values[0]);
+    const auto *at = value<const std::uint64_t *>(params[0]);
+    const auto sixteens = value<std::uint64_t>(params[1]);
     std::uint64_t a = 0;
     std::uint64_t b = 0;
-    for (std::uint64_t i = 0; i < 2 * values[1]; i++) {
+    for (std::uint64_t i = 0; i < 2 * sixteens; i++) {
         a = (a ^ at[i]) * 0x9e3779b97f4a7c15U;
         b = b * 0xbf58476d1ce4e5b9U + at[i] + (a >> 32);
     }
-    auto *out = reinterpret_cast<std::uint64_t *>(values[3]);
+    auto *out = value<std::uint64_t *>(params[3]);
     out[0] = a;
     out[1] = b;
 }
