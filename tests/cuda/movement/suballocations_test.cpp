@@ -59,9 +59,11 @@ protected:
             launch(i);
     }
     // Launches a proven kernel; null: work that is no kernel's.
+    // @param number  of what it is given, the first that is no pointer
     void launch_kernel(
         const char *name, const std::vector<CUdeviceptr> &given,
-        const std::function<void()> &real = [] {})
+        const std::function<void()> &real = [] {},
+        std::size_t number = SIZE_MAX)
     {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
@@ -69,8 +71,9 @@ protected:
                 out.what = next_what_++;
                 out.kernel = name;
                 out.trusted = out.proven = true;
-                for (const CUdeviceptr each : given)
-                    out.add(each);
+                out.pointers_are_all = number < given.size();
+                for (std::size_t i = 0; i < given.size(); i++)
+                    out.add(given[i], i < number);
             },
             [&] {
                 real();
@@ -277,6 +280,31 @@ TEST_F(Suballocations, NameTheNextOneALittleBeforeIt)
     EXPECT_FALSE(is_mapped_for(units_[1]));
     EXPECT_FALSE(is_mapped_for(units_[1] + unit_bytes / 2));
     EXPECT_TRUE(is_mapped_for(units_[2] - 16));
+}
+
+// A loop from the end on goes by that alone, and compares with the begin.
+TEST_F(Suballocations, AreReachedByTheirEndIfTheirBeginIsGivenAsANumber)
+{
+    ASSERT_NO_FATAL_FAILURE(hand_all_out());
+    const auto is_mapped_for = [&](const std::vector<CUdeviceptr> &given) {
+        bool is_mapped = false;
+        launch_kernel(
+            "kernel", given,
+            [&] {
+                const std::lock_guard guard(card_.lock);
+                is_mapped = card_.mapped.count(units_[2]) > 0;
+            },
+            1);
+        return is_mapped;
+    };
+    ASSERT_NO_FATAL_FAILURE(send_away(2));
+    EXPECT_FALSE(is_mapped_for({units_[3], units_[1]}));
+    EXPECT_TRUE(is_mapped_for({units_[3], units_[2]}));
+    // The next one need not be in use.
+    ASSERT_NO_FATAL_FAILURE(send_away(2));
+    moves_->take_back(units_[3], unit_bytes);
+    launch(0);
+    EXPECT_TRUE(is_mapped_for({units_[3], units_[2]}));
 }
 
 // It may be given nothing else of the part before.

@@ -79,10 +79,15 @@ struct work
         addresses[count++] = address;
     }
 
+    /// True if addresses that are no pointers count for nothing.
+    [[nodiscard]] bool goes_by_pointers() const
+    {
+        return proven && pointers_are_all;
+    }
     /// True if the work may reach memory by this one of its addresses.
     [[nodiscard]] bool may_go_by(std::uint32_t which) const
     {
-        return pointers[which] || !(proven && pointers_are_all);
+        return pointers[which] || !goes_by_pointers();
     }
 
     /// Adds an address that trust relies on.

@@ -538,6 +538,8 @@ private:
     void unite(block &of);
     static void add_next_part(block &of, CUdeviceptr address,
                               std::vector<touched> &all);
+    static bool is_end_of_given(const block &of, CUdeviceptr address,
+                                const work &announced);
     bool reaches_memory_in(block &of, CUdeviceptr address,
                            const work &announced);
     std::vector<touched> follow(work &announced, std::uint64_t &what);

@@ -214,6 +214,19 @@ bool mover::reaches_memory_in(block &of, CUdeviceptr address,
     return true;
 }
 
+// True if an address is where the part before ends, of which the work is given
+// an address, too. A loop may go by the end alone, and only compare with the
+// begin: then the proof calls that no pointer.
+bool mover::is_end_of_given(const block &of, CUdeviceptr address,
+                            const work &announced)
+{
+    if (!announced.goes_by_pointers() || !of.is_divided() || address == of.base)
+        return false;
+    const lot &before = of.lot_at(address - 1);
+    return before.end == address - of.base && !before.vacant &&
+           is_given_any(announced, of.base, before);
+}
+
 // An address a little before a part may be the part's, for a kernel that adds
 // to it. The driver gives each allocation of its own a distance to others.
 void mover::add_next_part(block &of, CUdeviceptr address,

@@ -64,10 +64,12 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     }
     what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
-        if (!announced.may_go_by(i))
-            continue;
         const CUdeviceptr address = announced.addresses[i];
         const auto meant = blocks_.meant_by(address);
+        if (!announced.may_go_by(i)) {
+            meant.each([address](block &of) { of.give(address); });
+            continue;
+        }
         // The hooks that announce copies search the memory that those read.
         if (meant.around == nullptr && announced.kernel != nullptr) {
             const auto table = gate_.follow_table(address, all);
@@ -79,6 +81,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
                 give_up(unreadable_why);
         }
         meant.each([&](block &of) {
+            if (is_end_of_given(of, address, announced))
+                join(all, {of, address - 1});
             if (!reaches_memory_in(of, address, announced))
                 return;
             of.give(address);
