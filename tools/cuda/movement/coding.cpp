@@ -61,7 +61,8 @@ void mover::give_up_buffers()
 bool mover::begin_coding(std::unique_lock<std::mutex> &lock, motion &which)
 {
     slot &of = which.unit();
-    if (gate_.is_closed() || of.host.peer >= 0)
+    // VRAM for buffers is not to be had while others want it.
+    if (gate_.is_closed() || wanted_bytes_ > 0 || of.host.peer >= 0)
         return false;
     if (!packed_.may_code(of.bytes, of.digest, of.coded)) {
         if (packed_.wanted_bytes() > 0)
@@ -208,7 +209,8 @@ void mover::end_coding(motion &which)
 bool mover::make_slab(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t bytes = packed_.wanted_bytes();
-    if (bytes == 0 || stopping_ || gave_up_)
+    // Memory in the file comes before.
+    if (bytes == 0 || !packed_.is_on() || on_file_ > 0 || stopping_ || gave_up_)
         return false;
     lock.unlock();
     const room made = packed_.make(bytes);

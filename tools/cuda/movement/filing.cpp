@@ -406,7 +406,8 @@ bool mover::make_room(std::unique_lock<std::mutex> &lock, std::uint64_t bytes,
                       room &made)
 {
     // Coded copies of others are worth less.
-    if (packed_.is_asked_for() && limits_.read().memory_free_bytes() < bytes) {
+    if (packed_.is_asked_for() && made.handle == 0 &&
+        limits_.read().memory_free_bytes() < bytes) {
         enter(lock);
         packed_.drop(bytes);
         lock.unlock();
@@ -453,6 +454,10 @@ std::uint64_t mover::free_ram(std::unique_lock<std::mutex> &lock,
     const std::uint64_t start = now_ns();
     std::uint64_t since = start;
     for (;;) {
+        // Coded copies are worth less than what comes.
+        if (const std::uint64_t bytes = packed_.drop(max_moving_bytes);
+            bytes > 0)
+            return bytes;
         if (const std::uint64_t bytes = drop_idle_room(later_than); bytes > 0)
             return bytes;
         const auto next = find_to_file(later_than);
@@ -583,7 +588,8 @@ bool mover::put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
             number == 0 ? ENOSPC : write_to_file(by, from, one.bytes, number);
         enter(lock);
     }
-    const bool leaves = safe && error == 0 && may_move(leaving);
+    const bool stays_put = may_move(leaving);
+    const bool leaves = safe && error == 0 && stays_put;
     of.put(one, place::host);
     one.rehoused = false;
     gate_.end_move(of, one);
@@ -602,7 +608,8 @@ bool mover::put_on_file(std::unique_lock<std::mutex> &lock, const filer &by,
         budget_.uncharge_file(device_, one.bytes);
         if (one.away && (!was_away || must_stay(which)))
             bring_home(of, one);
-        file_is_stuck_ = error != 0;
+        // Or the driver refuses, and would again.
+        file_is_stuck_ = error != 0 || (!safe && stays_put);
         if (error != 0)
             tell_of_file(error, true);
         version_++;

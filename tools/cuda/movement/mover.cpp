@@ -338,13 +338,13 @@ void mover::shed()
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });
+    packed_.drop(UINT64_MAX);
     if (files_)
         if (const usage now = limits_.read();
             now.virtual_free_bytes() > 0 &&
             now.memory_free_bytes() < max_moving_bytes)
             ask_for_ram(lock, max_moving_bytes, true);
     version_++;
-    packed_.drop(UINT64_MAX);
     give_up_buffers();
     frames_.drop();
 }

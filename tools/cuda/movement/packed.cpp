@@ -163,7 +163,8 @@ bool packed::fetch(lanes &by, const fetch_options &what)
         calls_.cuEventRecord(next.decoded, decoding_) == CUDA_SUCCESS &&
         sums_.begin(what.sum, what.to, what.bytes, what.done, next.decoded))
         return true;
-    // A later copy to this buffer comes behind the one that was begun.
+    // The copy that was begun reads system RAM that the caller may give up.
+    calls_.cuEventSynchronize(next.copied);
     calls_.cuStreamSynchronize(decoding_);
     return false;
 }
@@ -240,8 +241,9 @@ void packed::add_slab(std::uint64_t bytes, const room &made)
                       .number = ++last_number_});
 }
 
-void packed::drop(std::uint64_t bytes)
+std::uint64_t packed::drop(std::uint64_t bytes)
 {
+    const std::uint64_t before = held_bytes_;
     std::erase_if(slabs_, [&](const part_of_ram &each) {
         if (each.users > 0 || bytes == 0)
             return false;
@@ -253,6 +255,7 @@ void packed::drop(std::uint64_t bytes)
         refused_ns_ = now_ns(); // others want it now
         return true;
     });
+    return before - held_bytes_;
 }
 
 } // namespace emuv::cuda

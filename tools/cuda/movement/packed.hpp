@@ -156,7 +156,8 @@ public:
     void add_slab(std::uint64_t bytes, const room &made);
     /// Gives up slabs that nobody uses, and the copies in them.
     /// @param bytes  enough, if there are so many
-    void drop(std::uint64_t bytes);
+    /// @return how many came free
+    std::uint64_t drop(std::uint64_t bytes);
     /// Bytes of all slabs.
     std::uint64_t held_bytes() const { return held_bytes_; }
 
