@@ -50,6 +50,25 @@ void join(std::vector<touched> &all, touched reached)
     same->given.last = std::max(same->given.last, reached.given.last);
 }
 
+// Notes what one of the work's addresses says about what it touches.
+//
+// Nothing worth moving begins at the end of a block. A pointer may begin a view
+// of a tensor, and then 16 need not divide it: it tells no step from another.
+// @param i        which of its addresses, one in `of` or at its end
+// @param reached  out: what of that block is given, as far as that is known
+// @param what     in, out: identifies the work
+void note_extent(const work &announced, std::uint32_t i, block &of,
+                 bool is_in_it, touched &reached, std::uint64_t &what)
+{
+    const CUdeviceptr address = announced.addresses[i];
+    const bool is_aligned = address % 16 == 0;
+    if (of.small || !is_in_it || !(is_aligned || announced.pointers[i]))
+        return;
+    if (is_aligned)
+        what = (what ^ address) * 0x9e3779b97f4a7c15u;
+    reached.given = of.touched_from(address);
+}
+
 } // namespace
 
 // The allocations that the work touches, by its addresses, each once. Work that
@@ -89,16 +108,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             if (announced.kernel != nullptr)
                 add_next_part(of, address, all);
             touched reached(of, address);
-            // Nothing worth moving begins at the end of a block. A pointer may
-            // begin a view of a tensor, and then 16 need not divide it: it
-            // tells no step from another.
-            const bool is_aligned = address % 16 == 0;
-            if (!of.small && &of == meant.around &&
-                (is_aligned || announced.pointers[i])) {
-                if (is_aligned)
-                    what = (what ^ address) * 0x9e3779b97f4a7c15u;
-                reached.given = of.touched_from(address);
-            }
+            note_extent(announced, i, of, &of == meant.around, reached, what);
             join(all, std::move(reached));
         });
     }
