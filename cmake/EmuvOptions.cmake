@@ -51,6 +51,9 @@ if(EMUV_SANITIZE)
   target_compile_options(emuv_options INTERFACE
     "-fsanitize=${EMUV_SANITIZE}" -fno-omit-frame-pointer
     -fno-sanitize-recover=all
+    # A null pointer ends a program without a check, and AddressSanitizer knows
+    # the ends of objects. Both are a tenth of the compiler's time.
+    -fno-sanitize=null,object-size
     # In tests' own code these checks are two fifths of the compiler's time.
     $<$<BOOL:$<TARGET_PROPERTY:EMUV_TEST>>:-fno-sanitize=undefined>)
   target_link_options(emuv_options INTERFACE "-fsanitize=${EMUV_SANITIZE}")

@@ -4,6 +4,7 @@
 #include "account/tiers.hpp"
 #include "base/captures.hpp"
 #include "movement/block_maker.hpp"
+#include "movement/contents.hpp"
 #include "movement/mover.hpp"
 #include "movement/simulated_card.hpp"
 #include "sim/sim.h"
@@ -282,11 +283,7 @@ protected:
     // Gives a block bytes that no other block has, nor has this one had.
     void write(std::size_t which)
     {
-        std::vector<std::uint32_t> is(block_bytes / 4);
-        std::uint32_t word = ++last_ * 2654435761u;
-        for (std::uint32_t &each : is)
-            each = word += 0x9e3779b9u;
-        write(which, std::move(is));
+        write(which, contents(++last_, block_bytes));
     }
 
     void write(std::size_t which, std::vector<std::uint32_t> is)
@@ -886,11 +883,6 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
     // Once rounds are foreseen, what leaves is read for its digest.
     for (std::size_t i = 0; i < 8 * some; i++)
         write(i % some);
-    const auto go_round = [&] {
-        for (std::size_t i = 0; i < some; i++)
-            if (i != which)
-                write(i);
-    };
     const auto whole = [&] {
         return mover::subrange{blocks_[which], block_bytes,
                                moves_->identify(blocks_[which])};
@@ -907,35 +899,47 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
     };
     const auto is_freed = [&] {
         const std::lock_guard guard(seen::lock);
-        seen::word = 0;
         return freed;
     };
     const auto has_left = [&] {
-        return freed && is_elsewhere() && seen::room != 0;
+        return is_freed() && is_elsewhere() && seen::room != 0;
+    };
+    // Work for others takes its room from it.
+    const auto go_round = [&] {
+        for (std::size_t i = 0; i < some && !is_freed(); i++)
+            if (i != which)
+                write(i);
     };
     ASSERT_TRUE(wait_until(
         has_left,
         [&] {
             moves_->occupy(blocks_[which], block_bytes);
             freed = false;
+            // Work may have used it in system RAM. Then nothing has to be
+            // copied, and it is written again.
             ASSERT_TRUE(wait_until(
                 is_freed,
                 [&] {
-                    write(which);
-                    {
-                        const std::lock_guard guard(seen::lock);
-                        seen::word = contents_[which].front();
+                    if (is_elsewhere()) {
+                        auto next = contents(++last_, block_bytes);
+                        { // before it is written: it may leave at once
+                            const std::lock_guard guard(seen::lock);
+                            seen::word = next.front();
+                        }
+                        write(which, std::move(next));
                     }
                     moves_->advise(whole(), hint::demote);
                     go_round();
                 },
                 longest));
-            ASSERT_TRUE(wait_until(is_elsewhere, go_round, longest));
+            ASSERT_TRUE(wait_until(
+                is_elsewhere, [] { usleep(1000); }, longest));
         },
         longest));
     ASSERT_TRUE(
         wait_until([] { return seen::room == 0; }, [&] { moves_->shed(); }))
         << "it goes to the file";
+    freed = false;
     moves_->occupy(blocks_[which], block_bytes);
     // Without work that ends, nothing need make room for it.
     std::size_t other = which;

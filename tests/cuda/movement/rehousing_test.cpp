@@ -3,6 +3,7 @@
 // driver is the simulated one, with two cards, so each byte can be compared.
 #include "account/tiers.hpp"
 #include "movement/block_maker.hpp"
+#include "movement/contents.hpp"
 #include "movement/mover.hpp"
 #include "movement/simulated_card.hpp"
 #include "sim/sim.h"
@@ -171,9 +172,7 @@ protected:
         std::vector<std::uint32_t> &is = contents_[which];
         is.resize(block_bytes / 4);
         ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
-        std::uint32_t word = ++last_ * 2654435761u;
-        for (std::uint32_t &each : is)
-            each = word += 0x9e3779b9u;
+        write_contents(is.data(), is.size(), ++last_);
         launch(which, 1 + which, [&] {
             return find<decltype(cuMemcpyHtoDAsync_v2)>(copy)(
                 blocks_[which], is.data(), block_bytes, stream_);
