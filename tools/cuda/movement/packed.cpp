@@ -86,6 +86,20 @@ void packed::add_buffer(const frame &one)
     buffers_++;
 }
 
+void packed::want_buffers(std::uint64_t bytes)
+{
+    wanted_buffer_bytes_ = bytes;
+    wanted_buffers_ns_ = now_ns();
+}
+
+std::uint64_t packed::wanted_buffer_bytes() const
+{
+    return wanted_buffer_bytes_ != 0 &&
+                   now_ns() - wanted_buffers_ns_ < ask_again_ns
+               ? wanted_buffer_bytes_
+               : 0;
+}
+
 std::vector<frame> packed::take_buffers()
 {
     std::vector<frame> all;

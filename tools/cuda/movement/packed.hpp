@@ -76,9 +76,10 @@ public:
     std::size_t buffers() const { return buffers_; }
     /// Says that there was no VRAM for those that are missing.
     /// @param bytes  of each; 0: none is missing any more
-    void want_buffers(std::uint64_t bytes) { wanted_buffer_bytes_ = bytes; }
-    /// The size of each that is missing; 0: none is.
-    std::uint64_t wanted_buffer_bytes() const { return wanted_buffer_bytes_; }
+    void want_buffers(std::uint64_t bytes);
+    /// The size of each that is missing; 0: none is, or nobody has asked for
+    /// them lately.
+    std::uint64_t wanted_buffer_bytes() const;
     /// The size of each; 0: there are none.
     std::uint64_t buffer_bytes() const { return out_.bytes; }
     /// @param one  of the size of the others, with its address
@@ -213,6 +214,7 @@ private:
     std::size_t turn_ = 0;
     std::size_t buffers_ = 0;
     std::uint64_t wanted_buffer_bytes_ = 0;
+    std::uint64_t wanted_buffers_ns_ = 0; // since then
     std::vector<part_of_ram> slabs_; // in order
     std::uint64_t last_number_ = 0;
     std::uint64_t held_bytes_ = 0; // by slabs
