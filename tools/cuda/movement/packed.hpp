@@ -215,7 +215,7 @@ private:
     std::size_t buffers_ = 0;
     std::uint64_t wanted_buffer_bytes_ = 0;
     std::uint64_t wanted_buffers_ns_ = 0; // since then
-    std::vector<part_of_ram> slabs_; // in order
+    std::vector<part_of_ram> slabs_;      // in order
     std::uint64_t last_number_ = 0;
     std::uint64_t held_bytes_ = 0; // by slabs
     std::uint64_t wanted_bytes_ = 0;
