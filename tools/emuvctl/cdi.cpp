@@ -2,6 +2,7 @@
 // Files by which container engines know instances as devices.
 #include "cdi.hpp"
 
+#include "comma_list.hpp"
 #include "container.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
@@ -117,12 +118,8 @@ std::vector<int> instances_of(const document &entry)
             continue;
         const auto list =
             each.get<std::string>().substr(instance_variable.size());
-        for (std::size_t at = 0; at <= list.size();) {
-            const auto end = std::min(list.find(',', at), list.size());
-            ids.push_back(
-                emuv::parse_instance(list.substr(at, end - at)).value_or(-1));
-            at = end + 1;
-        }
+        for (const std::string &word : split_at_commas(list))
+            ids.push_back(emuv::parse_instance(word).value_or(-1));
     }
     return ids;
 }

@@ -2,6 +2,7 @@
 // emuvctl batch: runs a command for many items, side by side on instances.
 #include "batch/items.hpp"
 #include "batch_run.hpp"
+#include "comma_list.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
@@ -69,17 +70,6 @@ int parse_number(std::string_view text, int least, int most)
         throw std::invalid_argument(fmt::format(
             "'{}' is no number from {} to {}", printable(text), least, most));
     return number;
-}
-
-std::vector<std::string> split(std::string_view text)
-{
-    std::vector<std::string> words;
-    for (std::size_t start = 0; start <= text.size();) {
-        const auto end = std::min(text.find(',', start), text.size());
-        words.emplace_back(text.substr(start, end - start));
-        start = end + 1;
-    }
-    return words;
 }
 
 // Settings that a batch cannot hand on: it chooses instances itself, and all
@@ -158,7 +148,7 @@ std::vector<emuv::instance_info> choose_instances(const batch_options &options,
 {
     std::vector<int> ids;
     if (!options.instances.empty()) {
-        const auto words = split(options.instances);
+        const auto words = split_at_commas(options.instances);
         ids = parse_instances(words, env);
     }
     auto found = read_instances(ids, env);
@@ -252,7 +242,7 @@ std::vector<int> memory_statuses(const batch_options &options)
 {
     std::vector<int> statuses;
     if (!options.memory_statuses.empty())
-        for (const auto &word : split(options.memory_statuses))
+        for (const auto &word : split_at_commas(options.memory_statuses))
             statuses.push_back(parse_option(
                 "--oom-status", [&] { return parse_number(word, 1, 255); }));
     return statuses;

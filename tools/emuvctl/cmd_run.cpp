@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl run: starts a program under the CUDA library, with an instance's
 // memory or within limits of its own.
+#include "comma_list.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
@@ -56,13 +57,9 @@ using variables = std::vector<std::pair<std::string, std::string>>;
 std::vector<int> instances_of(const std::string &text, const environment &env)
 {
     std::vector<int> ids;
-    for (std::size_t start = 0; start <= text.size();) {
-        const std::size_t end = std::min(text.find(',', start), text.size());
-        // One by one: several devices may share an instance.
-        const std::string word = text.substr(start, end - start);
+    // One by one: several devices may share an instance.
+    for (const std::string &word : split_at_commas(text))
         ids.push_back(parse_instances(std::span(&word, 1), env).front());
-        start = end + 1;
-    }
     return ids;
 }
 

@@ -2,6 +2,7 @@
 // Every list that emuvctl prints: tables through libsmartcols, and CSV.
 #include "output.hpp"
 
+#include "comma_list.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "suggest.hpp"
@@ -33,23 +34,6 @@ bool same_name(std::string_view a, std::string_view b)
 {
     return a.size() == b.size() &&
            ::strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::vector<std::string> split(std::string_view list)
-{
-    std::vector<std::string> words;
-    for (;;) {
-        const auto comma = list.find(',');
-        std::string_view word = list.substr(0, comma);
-        while (word.starts_with(' '))
-            word.remove_prefix(1);
-        while (word.ends_with(' '))
-            word.remove_suffix(1);
-        words.emplace_back(word);
-        if (comma == std::string_view::npos)
-            return words;
-        list.remove_prefix(comma + 1);
-    }
 }
 
 bool is_number(kind as)
@@ -307,7 +291,7 @@ std::string printer::hint(std::string_view name, std::string_view option) const
     for (const auto &one : columns_) {
         own.emplace_back(one.id);
         if (!one.alias.empty())
-            for (auto &alias : split(one.alias))
+            for (auto &alias : split_at_commas(one.alias))
                 theirs.push_back(std::move(alias));
     }
     const bool query = option == "--query";
@@ -332,7 +316,7 @@ void printer::read_sort()
 {
     if (options_.sort.empty())
         return;
-    for (const auto &word : split(options_.sort)) {
+    for (const auto &word : split_at_commas(options_.sort)) {
         std::string_view name = word;
         const bool down = name.starts_with('-');
         name.remove_prefix(down ? 1 : 0);
@@ -344,7 +328,7 @@ void printer::read_filter()
 {
     if (options_.filter.empty())
         return;
-    for (const auto &word : split(options_.filter)) {
+    for (const auto &word : split_at_commas(options_.filter)) {
         const auto at = word.find_first_of("=!<>~");
         const std::string_view rest =
             at == std::string::npos ? "" : std::string_view(word).substr(at);
@@ -439,7 +423,7 @@ listing printer::arranged(const listing &what) const
 
 void printer::choose(std::string_view list, std::string_view option)
 {
-    for (const auto &name : split(list)) {
+    for (const auto &name : split_at_commas(list)) {
         if (!same_name(name, "all")) {
             chosen_.push_back({find(name, option), name});
             continue;
@@ -455,7 +439,7 @@ void printer::read_format()
     if (options_.format.empty())
         return;
     bool csv = false;
-    for (const auto &word : split(options_.format)) {
+    for (const auto &word : split_at_commas(options_.format)) {
         if (word == "csv")
             csv = true;
         else if (word == "noheader")
