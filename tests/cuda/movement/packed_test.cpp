@@ -109,17 +109,21 @@ struct kernels
     }
 };
 
+// The same numbers again and again: a test takes long enough as it is.
 std::vector<std::uint16_t> weights()
 {
+    constexpr std::size_t different = 1U << 16;
     std::mt19937 random(5);
     std::normal_distribution<float> normal(0, 0.02F);
     std::vector<std::uint16_t> out(block_bytes / 2);
-    for (std::uint16_t &each : out) {
+    for (std::size_t i = 0; i < different; i++) {
         const float value = normal(random);
         std::uint32_t word = 0;
         std::memcpy(&word, &value, sizeof word);
-        each = static_cast<std::uint16_t>(word >> 16);
+        out[i] = static_cast<std::uint16_t>(word >> 16);
     }
+    for (std::size_t i = different; i < out.size(); i += different)
+        std::memcpy(&out[i], out.data(), different * sizeof out[0]);
     return out;
 }
 
@@ -202,10 +206,12 @@ protected:
     // Numbers that no block has had so far.
     std::vector<std::uint16_t> next_contents()
     {
-        std::vector<std::uint16_t> out = base_;
-        std::rotate(out.begin(),
-                    out.begin() + static_cast<std::ptrdiff_t>(++last_ * 977),
-                    out.end());
+        const std::size_t first = ++last_ * 977 % base_.size();
+        std::vector<std::uint16_t> out(base_.size());
+        std::memcpy(out.data(), &base_[first],
+                    (out.size() - first) * sizeof out[0]);
+        std::memcpy(&out[out.size() - first], base_.data(),
+                    first * sizeof out[0]);
         return out;
     }
     CUresult copy_to(std::size_t which)
