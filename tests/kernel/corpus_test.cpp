@@ -24,6 +24,7 @@ TEST(corpus, LeavesTheDriverAsItWas)
     for (const auto &entry :
          std::filesystem::directory_iterator(EMUV_ABI_CORPUS)) {
         std::ifstream file(entry.path(), std::ios::binary);
+        ASSERT_TRUE(file.is_open()) << entry.path();
         inputs[entry.path().filename()].assign(
             std::istreambuf_iterator<char>(file), {});
     }

@@ -241,6 +241,10 @@ protected:
         if (maker_ == nullptr)
             return;
         disk::reset();
+        {
+            const std::lock_guard guard(seen::lock);
+            seen::word = 0;
+        }
         for (std::size_t i = 0; i < blocks_.size() && compares_; i++)
             compare(i);
         for (const CUdeviceptr each : blocks_)
@@ -887,8 +891,9 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
         return mover::subrange{blocks_[which], block_bytes,
                                moves_->identify(blocks_[which])};
     };
-    const auto is_in_vram = [&] {
-        return moves_->find(whole())->vram_bytes > 0;
+    const auto is_in_vram = [&] { // what is freed meanwhile is not found
+        const auto found = moves_->find(whole());
+        return found && found->vram_bytes > 0;
     };
     const auto is_elsewhere = [&] { return !is_in_vram(); };
     // While it is on its way to system RAM, it is freed in stream order.
@@ -903,6 +908,10 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
     };
     const auto has_left = [&] {
         return is_freed() && is_elsewhere() && seen::room != 0;
+    };
+    const auto forget_word = [] {
+        const std::lock_guard guard(seen::lock);
+        seen::word = 0;
     };
     // Work for others takes its room from it.
     const auto go_round = [&] {
@@ -920,7 +929,7 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
             ASSERT_TRUE(wait_until(
                 is_freed,
                 [&] {
-                    if (is_elsewhere()) {
+                    if (is_elsewhere() && !is_freed()) {
                         auto next = contents(++last_, block_bytes);
                         { // before it is written: it may leave at once
                             const std::lock_guard guard(seen::lock);
@@ -932,6 +941,7 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
                     go_round();
                 },
                 longest));
+            forget_word();
             // If it is called off there, it stays. Then all begins anew.
             for (int i = 0; i < 1000 && is_in_vram(); i++)
                 usleep(1000);

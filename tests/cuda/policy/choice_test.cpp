@@ -3,6 +3,8 @@
 #include "policy/choice.hpp"
 #include "policy/heat.hpp"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
 using emuv::cuda::allowance;
@@ -485,6 +487,39 @@ TEST_F(ChoiceTest, UnitsAboutAsHotKeepTheirPlaces)
 
     now.units.front().heat = 7 * heat::one_use; // not hot by itself
     EXPECT_TRUE(choose_exchanges(now).empty());
+}
+
+using sizes = std::vector<std::uint64_t>;
+
+TEST(VramViewTest, WhatIsKeptComesFromWhereAFrameWouldBeMade)
+{
+    emuv::cuda::vram_view left{.free_bytes = 30 * MiB,
+                               .frames = {32 * MiB, 26 * MiB, 48 * MiB}};
+    left.keep(26 * MiB);
+    EXPECT_EQ(left.frames, (sizes{32 * MiB, 48 * MiB})) << "a frame like it";
+    EXPECT_EQ(left.free_bytes, 30 * MiB);
+    left.keep(26 * MiB);
+    EXPECT_EQ(left.free_bytes, 4 * MiB) << "what is charged to nobody";
+    left.keep(26 * MiB);
+    EXPECT_EQ(left.frames, sizes{48 * MiB}) << "the smallest that is enough";
+    EXPECT_EQ(left.free_bytes, 10 * MiB);
+    left.keep(64 * MiB);
+    EXPECT_EQ(left.frames, sizes{48 * MiB}) << "there are too few";
+    EXPECT_EQ(left.free_bytes, 10 * MiB);
+}
+
+// A plan would be made anew for it, and again once the buffers are there.
+TEST_F(ChoiceTest, WhatIsKeptForBuffersIsNoExcess)
+{
+    now.vram.frames = {usual, usual};
+    now.units = {in_ram(1), in_ram(2), in_ram(3)};
+    const std::uint64_t of_round = excess_of_round(now);
+    const std::uint64_t at_rest = excess_at_rest(now);
+    now.vram.keep(usual);
+    now.vram.kept_bytes = usual;
+    EXPECT_EQ(excess_of_round(now), of_round);
+    EXPECT_EQ(excess_at_rest(now), at_rest);
+    EXPECT_EQ(of_round, usual);
 }
 
 } // namespace

@@ -53,16 +53,14 @@ bool mover::take_buffers(std::unique_lock<std::mutex> &lock,
 // A launch that waits comes first.
 void mover::keep_for_buffers(vram_view &left) const
 {
+    left.kept_bytes = 0;
     const std::uint64_t bytes = packed_.wanted_buffer_bytes();
     if (bytes == 0 || waiters_ > 0 || wanted_bytes_ > 0 || !packed_.is_on())
         return;
+    const std::uint64_t before = left.free_bytes + left.frame_bytes();
     for (std::size_t i = packed_.buffers(); i < packed::buffer_count; i++)
-        if (const auto fits =
-                std::find(left.frames.begin(), left.frames.end(), bytes);
-            fits != left.frames.end())
-            left.frames.erase(fits);
-        else
-            left.free_bytes -= std::min(left.free_bytes, bytes);
+        left.keep(bytes);
+    left.kept_bytes = before - left.free_bytes - left.frame_bytes();
 }
 
 // Others want the VRAM. The next unit to be coded or decoded takes some again.

@@ -139,7 +139,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             tell_all();
         }
     }
-    decided_ = state;
+    // VRAM that is kept for a while comes free without a new version.
+    decided_ = seen_.vram.kept_bytes > 0 ? UINT64_MAX : state;
     look_again_ns_ = now_ns() + look_again_ns;
     return false;
 }

@@ -643,7 +643,8 @@ allowance allowed_motions(const view &now)
 std::uint64_t excess_of_round(const view &now)
 {
     std::uint64_t used = 0;
-    std::uint64_t vram = now.vram.frame_bytes() + arriving_bytes(now);
+    std::uint64_t vram =
+        now.vram.frame_bytes() + now.vram.kept_bytes + arriving_bytes(now);
     for (const unit_view &one : now.units) {
         if (one.small || one.fixed)
             continue;
@@ -660,7 +661,7 @@ std::uint64_t excess_at_rest(const view &now)
     for (const unit_view &one : now.units)
         in_ram += !one.small && !one.fixed && one.in_ram() ? one.bytes : 0;
     return less(in_ram, now.vram.frame_bytes() + arriving_bytes(now) +
-                            now.vram.free_bytes);
+                            now.vram.free_bytes + now.vram.kept_bytes);
 }
 
 std::vector<intent> choose_motion(const view &now)

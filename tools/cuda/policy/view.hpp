@@ -84,6 +84,7 @@ struct vram_view
     std::uint64_t free_bytes = 0;      ///< of the share, charged to nobody
     std::vector<std::uint64_t> frames; ///< the sizes of free frames
     std::uint64_t frames_below = UINT64_MAX; ///< the driver refused this size
+    std::uint64_t kept_bytes = 0; ///< free as well, but for no unit: see keep()
 
     std::uint64_t frame_bytes() const
     {
@@ -95,6 +96,24 @@ struct vram_view
     bool has_frame(std::uint64_t bytes) const
     {
         return std::find(frames.begin(), frames.end(), bytes) != frames.end();
+    }
+    /// Takes so many of the free bytes away, as a frame of that size would be
+    /// made: of one of its size, of what is charged to nobody, or of the
+    /// smallest frame that is enough. Nothing where there are too few.
+    void keep(std::uint64_t bytes)
+    {
+        auto best = std::find(frames.begin(), frames.end(), bytes);
+        if (best == frames.end() && free_bytes >= bytes) {
+            free_bytes -= bytes;
+            return;
+        }
+        for (auto at = frames.begin(); at != frames.end(); ++at)
+            if (*at >= bytes && (best == frames.end() || *at < *best))
+                best = at;
+        if (best == frames.end())
+            return;
+        free_bytes += *best - bytes;
+        frames.erase(best);
     }
     /// True if a frame of that size is free, or can be made while all others
     /// are kept.
