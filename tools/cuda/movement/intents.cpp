@@ -139,10 +139,16 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             tell_all();
         }
     }
-    // VRAM that is kept for a while comes free without a new version.
-    decided_ = seen_.vram.kept_bytes > 0 ? UINT64_MAX : state;
-    look_again_ns_ = now_ns() + look_again_ns;
+    rest(state);
     return false;
+}
+
+// There is nothing to do until the version is another, or some time has passed.
+void mover::rest(std::uint64_t decided)
+{
+    // VRAM that is kept for a while comes free without a new version.
+    decided_ = seen_.vram.kept_bytes > 0 ? UINT64_MAX : decided;
+    look_again_ns_ = now_ns() + look_again_ns;
 }
 
 // Plans or arranges anew, if that is due.

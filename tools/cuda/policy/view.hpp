@@ -98,8 +98,9 @@ struct vram_view
         return std::find(frames.begin(), frames.end(), bytes) != frames.end();
     }
     /// Takes so many of the free bytes away, as a frame of that size would be
-    /// made: of one of its size, of what is charged to nobody, or of the
-    /// smallest frame that is enough. Nothing where there are too few.
+    /// made. A frame of its size goes first, then what is charged to nobody,
+    /// then the smallest frame that is enough.
+    /// Nothing goes where there are too few.
     void keep(std::uint64_t bytes)
     {
         auto best = std::find(frames.begin(), frames.end(), bytes);
