@@ -139,12 +139,12 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             tell_all();
         }
     }
-    rest(state);
+    note_decided(state);
     return false;
 }
 
 // There is nothing to do until the version is another, or some time has passed.
-void mover::rest(std::uint64_t decided)
+void mover::note_decided(std::uint64_t decided)
 {
     // VRAM that is kept for a while comes free without a new version.
     decided_ = seen_.vram.kept_bytes > 0 ? UINT64_MAX : decided;

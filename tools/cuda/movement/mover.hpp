@@ -643,7 +643,7 @@ private:
     bool carry_out(std::unique_lock<std::mutex> &lock, const intent &wish);
     bool plan_anew(std::unique_lock<std::mutex> &lock);
     bool decide(std::unique_lock<std::mutex> &lock);
-    void rest(std::uint64_t decided);
+    void note_decided(std::uint64_t decided);
     bool change_places(std::unique_lock<std::mutex> &lock);
     void end_exchange();
     bool begin_exchange(std::unique_lock<std::mutex> &lock);
