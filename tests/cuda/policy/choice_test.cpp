@@ -516,7 +516,7 @@ TEST_F(ChoiceTest, WhatIsKeptForBuffersIsNoExcess)
     const std::uint64_t of_round = excess_of_round(now);
     const std::uint64_t at_rest = excess_at_rest(now);
     now.vram.keep(usual);
-    now.vram.kept_bytes = usual;
+    ASSERT_EQ(now.vram.kept_bytes, usual);
     EXPECT_EQ(excess_of_round(now), of_round);
     EXPECT_EQ(excess_at_rest(now), at_rest);
     EXPECT_EQ(of_round, usual);

@@ -31,11 +31,11 @@ bool mover::take_buffers(std::unique_lock<std::mutex> &lock,
     if (packed_.buffer_bytes() < bytes)
         give_up_buffers();
     while (packed_.buffers() < packed::buffer_count) {
+        const std::uint64_t size = std::max(bytes, packed_.buffer_bytes());
         frame made;
         std::vector<frame> gone;
-        if (!frames_.take(std::max(bytes, packed_.buffer_bytes()), made,
-                          gone)) {
-            packed_.want_buffers(std::max(bytes, packed_.buffer_bytes()));
+        if (!frames_.take(size, made, gone)) {
+            packed_.want_buffers(size);
             return false;
         }
         lock.unlock();
@@ -57,10 +57,8 @@ void mover::keep_for_buffers(vram_view &left) const
     const std::uint64_t bytes = packed_.wanted_buffer_bytes();
     if (bytes == 0 || waiters_ > 0 || wanted_bytes_ > 0 || !packed_.is_on())
         return;
-    const std::uint64_t before = left.free_bytes + left.frame_bytes();
     for (std::size_t i = packed_.buffers(); i < packed::buffer_count; i++)
         left.keep(bytes);
-    left.kept_bytes = before - left.free_bytes - left.frame_bytes();
 }
 
 // Others want the VRAM. The next unit to be coded or decoded takes some again.

@@ -97,24 +97,26 @@ struct vram_view
     {
         return std::find(frames.begin(), frames.end(), bytes) != frames.end();
     }
-    /// Takes so many of the free bytes away, as a frame of that size would be
-    /// made. A frame of its size goes first, then what is charged to nobody,
-    /// then the smallest frame that is enough.
-    /// Nothing goes where there are too few.
+    /// Takes so many of the free bytes to kept_bytes, as a frame of that size
+    /// would be made. A frame of its size goes first, then what is charged to
+    /// nobody, then the smallest frame that is enough. Nothing goes where there
+    /// are too few.
     void keep(std::uint64_t bytes)
     {
-        auto best = std::find(frames.begin(), frames.end(), bytes);
-        if (best == frames.end() && free_bytes >= bytes) {
-            free_bytes -= bytes;
-            return;
-        }
+        auto best = frames.end();
         for (auto at = frames.begin(); at != frames.end(); ++at)
             if (*at >= bytes && (best == frames.end() || *at < *best))
                 best = at;
-        if (best == frames.end())
+        const bool is_alike = best != frames.end() && *best == bytes;
+        if (!is_alike && free_bytes >= bytes) {
+            free_bytes -= bytes;
+        } else if (best != frames.end()) {
+            free_bytes += *best - bytes;
+            frames.erase(best);
+        } else {
             return;
-        free_bytes += *best - bytes;
-        frames.erase(best);
+        }
+        kept_bytes += bytes;
     }
     /// True if a frame of that size is free, or can be made while all others
     /// are kept.
