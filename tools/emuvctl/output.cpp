@@ -210,9 +210,9 @@ std::string describe_columns(std::span<const column> columns)
     std::string line = "nvidia-smi's names, for --query:";
     const std::size_t empty = line.size();
     for (const auto &one : columns)
-        for (std::string_view rest = one.alias; !rest.empty();) {
-            const auto name = rest.substr(0, rest.find(','));
-            rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+        for (const auto &name : split_at_commas(one.alias)) {
+            if (name.empty()) // it has none
+                continue;
             if (line.size() + 1 + name.size() > 78) {
                 text += line + '\n';
                 line = " ";
