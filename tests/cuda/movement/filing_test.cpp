@@ -151,6 +151,12 @@ struct seen
     static inline decltype(driver::cuMemcpyAsync) real_copy = nullptr;
     static inline decltype(driver::cuMemUnmap) real_unmap = nullptr;
 
+    // @param first  0: for none
+    static void look_for(std::uint32_t first)
+    {
+        const std::lock_guard guard(lock);
+        word = first;
+    }
     static bool is_in_vram(CUdeviceptr at)
     {
         unsigned type = 0;
@@ -241,10 +247,7 @@ protected:
         if (maker_ == nullptr)
             return;
         disk::reset();
-        {
-            const std::lock_guard guard(seen::lock);
-            seen::word = 0;
-        }
+        seen::look_for(0);
         for (std::size_t i = 0; i < blocks_.size() && compares_; i++)
             compare(i);
         for (const CUdeviceptr each : blocks_)
@@ -909,10 +912,6 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
     const auto has_left = [&] {
         return is_freed() && is_elsewhere() && seen::room != 0;
     };
-    const auto forget_word = [] {
-        const std::lock_guard guard(seen::lock);
-        seen::word = 0;
-    };
     // Work for others takes its room from it.
     const auto go_round = [&] {
         for (std::size_t i = 0; i < some && !is_freed(); i++)
@@ -931,17 +930,15 @@ TEST_F(Filing, BytesAsBeforeAreWrittenToTheRoomThatAUnitHasNow)
                 [&] {
                     if (is_elsewhere() && !is_freed()) {
                         auto next = contents(++last_, block_bytes);
-                        { // before it is written: it may leave at once
-                            const std::lock_guard guard(seen::lock);
-                            seen::word = next.front();
-                        }
+                        // Before it is written: it may leave at once.
+                        seen::look_for(next.front());
                         write(which, std::move(next));
                     }
                     moves_->advise(whole(), hint::demote);
                     go_round();
                 },
                 longest));
-            forget_word();
+            seen::look_for(0);
             // If it is called off there, it stays. Then all begins anew.
             for (int i = 0; i < 1000 && is_in_vram(); i++)
                 usleep(1000);
@@ -1034,17 +1031,27 @@ TEST_F(Filing, AThreadThatWantsSystemRamIsAnsweredBeforeItGoesOn)
     std::atomic<bool> in_write{false};
     std::atomic<bool> is_back{false};
     std::atomic<bool> was_early{false};
-    disk::before_write([&] {
+    std::atomic<bool> asks{false};
+    // A write that making the blocks has left is not for the thread.
+    const std::function<void()> begins = [&] {
+        if (!asks) {
+            disk::before_write(begins);
+            return;
+        }
         in_write = true;
         // Long enough for a thread that does not wait to come back.
         for (int i = 0; i < 1000 && !is_back; i++)
             usleep(1000);
         was_early = is_back.load();
-    });
+    };
+    disk::before_write(begins);
     std::thread other([&] {
         use_context();
-        for (int i = 0; i < 50 && !in_write; i++)
+        for (int i = 0; i < 50 && !in_write; i++) {
+            asks = true;
             moves_->shed();
+            asks = false;
+        }
         is_back = true;
     });
     EXPECT_TRUE(

@@ -5,6 +5,7 @@
 #include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
 #include "movement/simulated_card.hpp"
+#include "packing_reference.hpp"
 #include "sim/sim.h"
 #include "wait_until.hpp"
 
@@ -116,12 +117,8 @@ std::vector<std::uint16_t> weights()
     std::mt19937 random(5);
     std::normal_distribution<float> normal(0, 0.02F);
     std::vector<std::uint16_t> out(block_bytes / 2);
-    for (std::size_t i = 0; i < different; i++) {
-        const float value = normal(random);
-        std::uint32_t word = 0;
-        std::memcpy(&word, &value, sizeof word);
-        out[i] = static_cast<std::uint16_t>(word >> 16);
-    }
+    for (std::size_t i = 0; i < different; i++)
+        out[i] = packing_reference::bf16(normal(random));
     for (std::size_t i = different; i < out.size(); i += different)
         std::memcpy(&out[i], out.data(),
                     std::min(different, out.size() - i) * sizeof out[0]);
