@@ -48,6 +48,14 @@ std::uint64_t tape_maker::allocate(std::uint64_t size, memory_kind kind)
     return allocations_++;
 }
 
+std::uint64_t tape_maker::hand_out(std::uint64_t size, std::uint64_t of,
+                                   std::uint64_t offset)
+{
+    const std::uint64_t made = allocate(size, memory_kind::part);
+    number(of).number(offset);
+    return made;
+}
+
 void tape_maker::free(std::uint64_t which)
 {
     timed(code::free).number(which).number(1);

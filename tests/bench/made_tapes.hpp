@@ -38,6 +38,10 @@ public:
     std::uint64_t
     allocate(std::uint64_t size,
              emuv::tape::memory_kind kind = emuv::tape::memory_kind::device);
+    /// A part of an allocation, which is handed out from an offset on.
+    /// @return its number
+    std::uint64_t hand_out(std::uint64_t size, std::uint64_t of,
+                           std::uint64_t offset);
     void free(std::uint64_t which);
     /// A launch on the legacy stream, whose time on the device is known.
     void launch(const std::string &kernel, const std::vector<name> &names,

@@ -39,6 +39,10 @@ private:
     void find_bounds()
     {
         bounds_.resize(from_.allocations.size());
+        divided_.assign(from_.allocations.size(), false);
+        for (const tape::allocation &each : from_.allocations)
+            if (each.kind == tape::memory_kind::part)
+                divided_[each.of.allocation] = true;
         for (const tape::step &each : from_.steps) {
             if (each.what == tape::code::launch)
                 for (const tape::place &one : from_.names_of(each))
@@ -69,7 +73,7 @@ private:
         for (std::uint32_t i = 0; i < from_.allocations.size(); i++) {
             first_[i] = static_cast<std::uint32_t>(out_.pieces.size());
             const tape::allocation &is = from_.allocations[i];
-            if (!tape::on_device(is.kind))
+            if (!tape::on_device(is.kind) || divided_[i])
                 continue;
             std::vector<std::uint64_t> starts = {0};
             for (const std::uint64_t each : bounds_[i])
@@ -99,6 +103,8 @@ private:
         out_.names.push_back(at);
         const std::uint32_t begin = first_[at.allocation];
         const std::uint32_t end = first_[at.allocation + 1];
+        if (begin == end)
+            return; // what is free of an allocation in parts
         const tape::allocation &is = from_.allocations[at.allocation];
         std::uint64_t until = is.bytes;
         if (bytes > 0) {
@@ -169,8 +175,14 @@ private:
         made.allocation = which;
         made.stream = is.stream;
         alive_[which] = true;
-        now_ += is.bytes;
+        now_ += bytes_of(which);
         out_.peak_bytes = std::max(out_.peak_bytes, now_);
+    }
+
+    // That count for what the program needs: of an allocation in parts, these.
+    std::uint64_t bytes_of(std::uint32_t which) const
+    {
+        return divided_[which] ? 0 : from_.allocations[which].bytes;
     }
 
     // @return its item, or null if it is not the device's, or gone already
@@ -182,7 +194,7 @@ private:
         alive_[which] = false;
         item &made = begin(by, what::free);
         made.allocation = which;
-        now_ -= std::min(now_, was.bytes);
+        now_ -= std::min(now_, bytes_of(which));
         return &made;
     }
 
@@ -372,6 +384,7 @@ private:
     const written how_;
     score out_;
     std::vector<std::set<std::uint64_t>> bounds_; // by allocation
+    std::vector<bool> divided_;                   // by allocation: into parts
     std::vector<std::uint32_t> first_;            // piece, by allocation
     std::vector<bool> written_;                   // by piece
     std::vector<std::size_t> last_use_;           // by piece; 1: the first

@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -207,15 +208,20 @@ public:
                      std::erase(left, which) == 0)
                 gone.push_back(which);
         }
-        // Of one size, the first made takes the place of the first made.
+        // Of one size, the first made takes the place of the first made; of
+        // parts, those of one place.
+        const auto place_of = [&](std::uint32_t which) {
+            const auto &is = from.allocations[which];
+            return std::tuple(is.bytes, is.of.allocation, is.of.offset);
+        };
         const auto by_size = [&](std::uint32_t one, std::uint32_t other) {
-            return std::pair(from.allocations[one].bytes, one) <
-                   std::pair(from.allocations[other].bytes, other);
+            return std::pair(place_of(one), one) <
+                   std::pair(place_of(other), other);
         };
         std::sort(left.begin(), left.end(), by_size);
         std::sort(gone.begin(), gone.end(), by_size);
         const auto same = [&](std::uint32_t one, std::uint32_t other) {
-            return from.allocations[one].bytes == from.allocations[other].bytes;
+            return place_of(one) == place_of(other);
         };
         if (!std::equal(left.begin(), left.end(), gone.begin(), gone.end(),
                         same))
@@ -348,6 +354,11 @@ private:
     void allocate(std::uint32_t which)
     {
         const auto &is = from_.allocations[which];
+        if (is.kind == emuv::tape::memory_kind::part) {
+            at_[which] = at_[is.of.allocation] + is.of.offset;
+            moves_.hand_out(at_[which], is.bytes);
+            return;
+        }
         // The driver's own memory, for small ones.
         const auto not_ours = [&] {
             const std::lock_guard guard(made_.lock);
@@ -373,7 +384,10 @@ private:
     {
         const CUdeviceptr at = at_[each.allocation];
         at_[each.allocation] = 0;
-        if (each.waits) {
+        const auto &was = from_.allocations[each.allocation];
+        if (was.kind == emuv::tape::memory_kind::part) {
+            moves_.take_back(at, was.bytes);
+        } else if (each.waits) {
             wait();
             memory_.free(at);
         } else {

@@ -252,6 +252,81 @@ TEST(Tape, MemoryOfAGraphEndsWithIt)
     EXPECT_EQ(bench::make_score(is).peak_bytes, 8 * MiB);
 }
 
+TEST(Tape, PartsLieInAnAllocationAndTakeNoMemory)
+{
+    tape_maker made;
+    const auto around = made.allocate(8 * MiB);
+    const auto first = made.hand_out(2 * MiB, around, 0);
+    const auto second = made.hand_out(3 * MiB, around, 5 * MiB);
+    made.launch("k", {{first}, {second, 4096}}, 1000);
+    made.free(first);
+    made.free(second);
+    const tape::tape is = read(made.end());
+    EXPECT_EQ(is.allocations[1].of, (tape::place{0, 0}));
+    EXPECT_EQ(is.allocations[2].of, (tape::place{0, 5 * MiB}));
+    EXPECT_EQ(is.allocations[2].gone, 5u);
+    EXPECT_EQ(tape::summarize(is).peak_bytes, 8 * MiB);
+}
+
+TEST(Tape, PartsThatLieInNoAllocationAreRefused)
+{
+    const auto refused = [](std::uint64_t bytes, auto of, auto offset) {
+        tape_maker made;
+        made.allocate(8 * MiB);
+        made.allocate(8 * MiB, tape::memory_kind::pinned);
+        made.hand_out(MiB, 0, 0);
+        made.allocate(8 * MiB);
+        made.free(3);
+        made.hand_out(bytes, of, offset);
+        return why_not(made.end());
+    };
+    const std::string in_none = "a part that lies in no allocation";
+    EXPECT_NE(refused(2 * MiB, 0, 7 * MiB).find(in_none), std::string::npos);
+    EXPECT_NE(refused(MiB, 1, 0).find(in_none), std::string::npos)
+        << "the host";
+    EXPECT_NE(refused(MiB, 2, 0).find(in_none), std::string::npos) << "a part";
+    EXPECT_NE(refused(MiB, 3, 0).find(in_none), std::string::npos) << "gone";
+    EXPECT_NE(refused(MiB, 4, 0).find(in_none), std::string::npos) << "itself";
+    EXPECT_NE(refused(MiB, 0, 8 * MiB).find("beyond"), std::string::npos);
+}
+
+TEST(Tape, OfTheFirstVersionIsReadAndHasNoParts)
+{
+    tape_maker made;
+    const auto at = made.allocate(8 * MiB);
+    made.launch("k", {{at}}, 1000);
+    const std::size_t version_at = tape::magic.size();
+    auto content = made.so_far();
+    content[version_at] = 1;
+    EXPECT_EQ(read(content).steps.size(), 2u);
+    made.hand_out(MiB, at, 0);
+    content = made.end();
+    content[version_at] = 1;
+    EXPECT_NE(why_not(content).find("memory"), std::string::npos);
+    content[version_at] = tape::version + 1;
+    EXPECT_NE(why_not(content).find("version 3"), std::string::npos);
+}
+
+TEST(Score, HasPartsInsteadOfWhatTheyAreOf)
+{
+    tape_maker made;
+    const auto around = made.allocate(64 * MiB);
+    made.allocate(4 * MiB); // whole
+    const auto first = made.hand_out(8 * MiB, around, 0);
+    made.hand_out(16 * MiB, around, 32 * MiB);
+    made.launch("k", {{first, 4096}}, 1000);
+    made.launch("k", {{around, 24 * MiB}}, 1000); // of what is free
+    made.free(first);
+    made.hand_out(4 * MiB, around, 0);
+    const auto of = bench::make_score(read(made.end()));
+    EXPECT_EQ(of.peak_bytes, (4 + 8 + 16) * MiB);
+    ASSERT_EQ(of.pieces.size(), 4u);
+    EXPECT_EQ(of.items[4].uses, 1u);
+    EXPECT_EQ(of.pieces[of.uses_of(of.items[4])[0].piece].bytes, 8 * MiB);
+    EXPECT_EQ(of.items[5].uses, 0u);
+    EXPECT_EQ(of.items[5].names, 1u);
+}
+
 TEST(Tape, MayEndBehindAnEmptyText)
 {
     tape_maker made;

@@ -24,7 +24,8 @@ constexpr std::size_t most_about = 16;
 constexpr std::array<const char *,
                      static_cast<std::size_t>(tape::memory_kind::count)>
     kinds = {"cuMemAlloc", "in stream order",     "mapped handles",
-             "managed",    "pinned (system RAM)", "graphs' own"};
+             "managed",    "pinned (system RAM)", "graphs' own",
+             "parts"};
 
 std::size_t index(tape::memory_kind of)
 {
@@ -84,7 +85,7 @@ private:
 void player::change(std::uint32_t which, bool comes)
 {
     const tape::allocation &is = in_.allocations[which];
-    if (alive_[which] == comes)
+    if (alive_[which] == comes || is.kind == tape::memory_kind::part)
         return;
     alive_[which] = comes;
     const std::size_t of = index(is.kind);
@@ -246,7 +247,7 @@ void add_holders(const tape::tape &in, run &out)
     std::uint64_t peak = 0;
     const auto change = [&](std::uint32_t which, bool comes) {
         const tape::allocation &is = in.allocations[which];
-        if (!tape::on_device(is.kind) || alive[which] == comes)
+        if (!tape::takes_vram(is.kind) || alive[which] == comes)
             return;
         alive[which] = comes;
         born[which] = comes ? seconds : born[which];

@@ -172,9 +172,11 @@ private:
             fail("the file is no tape");
         }
         const std::uint64_t is = number();
-        if (good() && is != version)
+        if (good() && (is < first_version || is > version))
             fail("version " + std::to_string(is) + " of the format, not " +
+                 std::to_string(first_version) + " to " +
                  std::to_string(version));
+        version_ = is;
     }
 
     std::uint32_t add_allocation(memory_kind kind, std::uint64_t bytes,
@@ -203,6 +205,21 @@ private:
         if (was.gone != SIZE_MAX)
             fail("allocation " + std::to_string(which) + " is freed twice");
         freed_ = which;
+    }
+
+    // Reads the place of a part, in an allocation that is there.
+    void read_part(std::uint32_t which)
+    {
+        const place of = named();
+        if (!good())
+            return;
+        const allocation &around = out_.allocations[of.allocation];
+        allocation &made = out_.allocations[which];
+        if (of.allocation == which || !takes_vram(around.kind) ||
+            around.gone != SIZE_MAX || made.bytes > around.bytes - of.offset)
+            fail("a part that lies in no allocation");
+        else
+            made.of = of;
     }
 
     node read_node()
@@ -335,11 +352,15 @@ private:
     {
         switch (made.what) {
         case code::allocate: {
-            const auto kind = static_cast<memory_kind>(number(
-                static_cast<std::uint64_t>(memory_kind::count) - 1, "memory"));
+            const memory_kind last =
+                version_ > 1 ? memory_kind::part : memory_kind::graph;
+            const auto kind = static_cast<memory_kind>(
+                number(static_cast<std::uint64_t>(last), "memory"));
             made.bytes = number(max_bytes, "bytes");
             made.stream = stream();
             made.which = add_allocation(kind, made.bytes, made.stream);
+            if (kind == memory_kind::part)
+                read_part(made.which);
             break;
         }
         case code::free: {
@@ -628,6 +649,7 @@ private:
     std::size_t at_ = 0;
     bool ran_out_ = false;
     std::string why_;
+    std::uint64_t version_ = version;
     std::uint32_t streams_ = first_own_stream;
     std::uint32_t events_ = 0;
     bool new_event_ = false;
@@ -850,7 +872,7 @@ summary summarize(const tape &of)
     std::vector<bool> alive(of.allocations.size());
     const auto change = [&](std::uint32_t which, bool comes) {
         const allocation &is = of.allocations[which];
-        if (!on_device(is.kind) || alive[which] == comes)
+        if (!takes_vram(is.kind) || alive[which] == comes)
             return;
         alive[which] = comes;
         now = comes ? now + is.bytes : now - std::min(now, is.bytes);

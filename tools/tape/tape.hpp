@@ -35,6 +35,7 @@ struct allocation
     memory_kind kind = memory_kind::device;
     std::uint64_t bytes = 0;     ///< 1 to 2^50
     std::uint32_t stream = 0;    ///< of `ordered`
+    place of;                    ///< of a `part`: where it lies
     std::size_t born = 0;        ///< the step that made it
     std::size_t gone = SIZE_MAX; ///< the step that freed it
 };
@@ -166,6 +167,11 @@ struct summary
 [[nodiscard]] inline bool on_device(memory_kind kind)
 {
     return kind != memory_kind::pinned;
+}
+/// True if it takes memory of the device for itself. Parts lie in others.
+[[nodiscard]] inline bool takes_vram(memory_kind kind)
+{
+    return on_device(kind) && kind != memory_kind::part;
 }
 
 /// The nodes of a graph as it was.

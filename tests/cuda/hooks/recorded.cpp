@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A program that is recorded: what it does is what recording_test.cpp expects
 // of its tape. Usage: emuv_cuda_recorded WAY. It ends in this way: exit, _exit,
-// kill, fork. With "late_" before the second and third it goes on first, until
-// there is a file with the name of its tape and ".enough".
+// kill, fork, parts. With "late_" before the second and third it goes on first,
+// until there is a file with the name of its tape and ".enough".
 #include "../harness/driver.hpp"
 #include "../harness/kernels.hpp"
 
@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,24 @@ void add(CUfunction function, CUdeviceptr at, std::uint64_t count,
     NEED(cuLaunchKernel(
         function, static_cast<unsigned>(count / harness::block_threads), 1, 1,
         harness::block_threads, 1, 1, 0, stream, parameters, nullptr));
+}
+
+// Uses an allocation as PyTorch's allocator does, which reports its parts.
+void divide(CUdeviceptr at, CUfunction function)
+{
+    void *const there = dlopen(EMUV_CACHING_ALLOCATOR, RTLD_NOW | RTLD_LOCAL);
+    using call = std::int64_t(unsigned long long, std::int64_t, bool);
+    auto *const report = there != nullptr
+                             ? reinterpret_cast<call *>(dlsym(there, "report"))
+                             : nullptr;
+    if (report == nullptr) {
+        std::fprintf(stderr, "recorded: %s\n", dlerror());
+        std::exit(1);
+    }
+    report(at, MiB, false);
+    report(at + 2 * MiB, MiB, true);
+    add(function, at + 2 * MiB + 4096, 1024, nullptr);
+    report(at, -static_cast<std::int64_t>(MiB), false);
 }
 
 } // namespace
@@ -102,6 +121,8 @@ int main(int count, char **words)
             each.join();
         NEED(cuCtxSynchronize());
     }
+    if (way == "parts")
+        divide(second, function);
     NEED(cuMemFree(second));
     if (way == "fork") {
         const pid_t child = fork();

@@ -244,6 +244,23 @@ TEST_F(Recording, TakesLaunchesOfManyThreads)
     EXPECT_EQ(tape::summarize(read()).launches, 3u + 4 * 500);
 }
 
+TEST_F(Recording, HasThePartsThatAnAllocatorReports)
+{
+    ASSERT_EQ(record("parts"), 0) << text();
+    EXPECT_EQ(text(), "");
+    const tape::tape is = read();
+    ASSERT_EQ(is.allocations.size(), 5u);
+    for (const std::size_t i : {3, 4})
+        EXPECT_EQ(is.allocations[i].kind, tape::memory_kind::part);
+    EXPECT_EQ(is.allocations[4].of, (tape::place{1, 2 * MiB}));
+    EXPECT_EQ(is.names.back(), (tape::place{4, 4096}));
+    // The first is taken back, and the second ends with its allocation.
+    const std::size_t last = is.steps.size() - 1;
+    EXPECT_EQ(is.allocations[3].gone, last - 2);
+    EXPECT_EQ(is.allocations[4].gone, last - 1);
+    EXPECT_EQ(is.allocations[1].gone, last);
+}
+
 TEST_F(Recording, LeavesAnotherProcessesTapeAlone)
 {
     ASSERT_EQ(record("exit"), 0);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -130,6 +131,95 @@ protected:
     std::filesystem::path folder_;
     const CUstream stream_ = reinterpret_cast<CUstream>(0x40);
 };
+
+// A launch that is given these values.
+void launch_with(recorder &to, std::vector<CUdeviceptr> values, CUstream stream)
+{
+    std::size_t bytes = values.size() * sizeof values[0];
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, values.data(),
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    recorder::launching one;
+    to.begin_launch(one, nullptr, {1, 1, 1, 1, 1, 1, 0}, stream, nullptr,
+                    extra);
+    const std::uint64_t now = now_ns();
+    to.end_launch({now, now}, one, stream, CUDA_SUCCESS);
+}
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr CUdeviceptr memory = 0x7f0000000000;
+using emuv::tape::code;
+using emuv::tape::memory_kind;
+using emuv::tape::place;
+
+TEST_F(Recorder, NamesThePartThatAnAddressIsIn)
+{
+    const std::uint64_t now = now_ns();
+    to_.allocated({now, now}, memory_kind::device, memory, 64 * MiB, nullptr);
+    to_.handed_out(memory, 2 * MiB);
+    to_.handed_out(memory + 8 * MiB, 4 * MiB);
+    launch_with(to_, {memory + 4096, memory + 9 * MiB, memory + 4 * MiB},
+                stream_);
+    to_.taken_back(memory);
+    to_.taken_back(memory + MiB); // nothing begins there
+    launch_with(to_, {memory + 4096}, stream_);
+    const emuv::tape::tape is = read();
+    ASSERT_EQ(is.allocations.size(), 3u);
+    EXPECT_EQ(is.allocations[2].kind, memory_kind::part);
+    EXPECT_EQ(is.allocations[2].of, (place{0, 8 * MiB}));
+    EXPECT_EQ(is.allocations[2].bytes, 4 * MiB);
+    EXPECT_NE(is.allocations[1].gone, SIZE_MAX);
+    EXPECT_EQ(is.allocations[2].gone, SIZE_MAX);
+    EXPECT_EQ(is.names, (std::vector<place>{
+                            {1, 4096}, {2, MiB}, {0, 4 * MiB}, {0, 4096}}));
+}
+
+TEST_F(Recorder, EndsPartsWithWhatTheyAreOfAndWhereAnotherBegins)
+{
+    const std::uint64_t now = now_ns();
+    const recorder::moment when{now, now};
+    to_.allocated(when, memory_kind::device, memory, 64 * MiB, nullptr);
+    to_.handed_out(memory, 8 * MiB);
+    to_.handed_out(memory + 16 * MiB, 8 * MiB);
+    to_.handed_out(memory + 4 * MiB, 16 * MiB); // over both
+    to_.handed_out(memory + 60 * MiB, 8 * MiB); // beyond its end
+    to_.freed(when, to_.leaves(memory, nullptr), nullptr);
+    to_.allocated(when, memory_kind::device, memory, 2 * MiB, nullptr);
+    to_.handed_out(memory, MiB); // of a small one
+    const emuv::tape::tape is = read();
+    ASSERT_EQ(is.allocations.size(), 5u);
+    for (std::size_t i = 0; i < 4; i++)
+        EXPECT_NE(is.allocations[i].gone, SIZE_MAX) << i;
+    EXPECT_GT(is.allocations[0].gone, is.allocations[3].gone);
+    EXPECT_EQ(is.allocations[4].kind, memory_kind::device);
+}
+
+TEST_F(Recorder, LeavesOutNumbersThatLookLikeAddresses)
+{
+    // The second value is no pointer, by a proof that holds for one launch.
+    static bool proven;
+    const auto reads = [](CUfunction, void **, void **extra, work &out) {
+        const auto *const values = static_cast<const CUdeviceptr *>(extra[1]);
+        out.add(values[0], true);
+        out.add(values[1], false);
+        out.proven = proven;
+        out.pointers_are_all = true;
+    };
+    tape_writer file;
+    const auto path = folder_ / "proven";
+    ASSERT_EQ(file.open(path.c_str()), 0);
+    recorder to(calls_, graphs_, file, reads);
+    const std::uint64_t now = now_ns();
+    to.allocated({now, now}, memory_kind::device, memory, MiB, nullptr);
+    for (const bool each : {true, false}) {
+        proven = each;
+        launch_with(to, {memory, memory + 4096}, stream_);
+    }
+    ASSERT_TRUE(to.finish());
+    emuv::tape::tape is;
+    emuv::tape::wrong error;
+    ASSERT_TRUE(emuv::tape::read_file(path.string(), is, error)) << error.why;
+    EXPECT_EQ(is.names, (std::vector<place>{{0, 0}, {0, 0}, {0, 4096}}));
+}
 
 TEST_F(Recorder, LeavesItsOwnTimeOutOfTheProgramsOwn)
 {

@@ -4,6 +4,7 @@
 // by a function of another library. So the function here is found first.
 #include "base/glibc.hpp"
 #include "hooks/callers.hpp"
+#include "hooks/recording.hpp"
 #include "hooks/session.hpp"
 
 #include <atomic>
@@ -89,6 +90,7 @@ void note(const void *caller, void *at, std::int64_t bytes, c10::Device device)
     if (!is_in_caching_allocator(caller))
         return;
     const entry ours;
+    record_part(reinterpret_cast<CUdeviceptr>(at), bytes);
     if (ours && ours->asked.cached == cached_kind::free)
         note(*ours.operator->(), device.bits >> 8 & 0xff,
              reinterpret_cast<CUdeviceptr>(at), bytes);

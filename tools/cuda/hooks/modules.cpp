@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Modules and libraries: the origin of a kernel decides whether it is trusted.
+#include "hooks/jit_options.hpp"
 #include "hooks/session.hpp"
 
-#include <algorithm>
 #include <type_traits>
 
 using namespace emuv::cuda;
@@ -21,26 +21,6 @@ CUcontext current(const entry &ours)
     CUcontext context = nullptr;
     ours->calls.cuCtxGetCurrent(&context);
     return context;
-}
-
-// True if the driver only tells of what it does, by these options. Others may
-// have it compile text in place of code.
-bool only_tell(unsigned count, const CUjit_option *options)
-{
-    const auto tells = [](CUjit_option one) {
-        switch (one) {
-        case CU_JIT_WALL_TIME:
-        case CU_JIT_INFO_LOG_BUFFER:
-        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-        case CU_JIT_ERROR_LOG_BUFFER:
-        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-        case CU_JIT_LOG_VERBOSE:
-            return true;
-        default:
-            return false;
-        }
-    };
-    return options == nullptr || std::all_of(options, options + count, tells);
 }
 
 // Loads a module, or a library.

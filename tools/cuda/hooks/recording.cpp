@@ -5,8 +5,10 @@
 #include "hooks/recording.hpp"
 
 #include "base/thread.hpp"
+#include "hooks/jit_options.hpp"
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
+#include "movement/kernels.hpp"
 #include "record/recorder.hpp"
 
 #include <array>
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include <cudaProfiler.h>
 #include <unistd.h>
@@ -32,6 +35,8 @@ namespace {
 // They live as long as the process: programs call the driver to the end.
 recorder *first;
 tape_writer *file;
+const driver *calls;
+known_kernels *kernels; // null: nothing is proven
 
 // The recorder while it records.
 constinit std::atomic<recorder *> active{nullptr};
@@ -467,15 +472,108 @@ constexpr auto mark = [](recorder &to, auto real) {
                 [&](const recorder::moment &when) { to.marked(when, value); });
 };
 
+// ---- Kernels
+
+CUcontext current_context()
+{
+    CUcontext context = nullptr;
+    calls->cuCtxGetCurrent(&context);
+    return context;
+}
+
+// Notes code that is loaded: proofs read it. A library goes with no context.
+template <typename Real, typename Handle>
+CUresult loaded(Real real, const Handle *made, const void *image,
+                const char *path, bool as_it_is = true)
+{
+    const CUresult result = real();
+    if (kernels != nullptr && result == CUDA_SUCCESS)
+        kernels->loaded(*made, image, path, nullptr,
+                        std::is_same_v<Handle, CUmodule> ? current_context()
+                                                         : nullptr,
+                        as_it_is);
+    return result;
+}
+
+constexpr auto load_file = [](recorder &, auto real, CUmodule *made,
+                              const char *path) {
+    return loaded(real, made, nullptr, path);
+};
+
+constexpr auto load_data = [](recorder &, auto real, CUmodule *made,
+                              const void *image) {
+    return loaded(real, made, image, nullptr);
+};
+
+constexpr auto load_data_ex = [](recorder &, auto real, CUmodule *made,
+                                 const void *image, unsigned count,
+                                 CUjit_option *options, void **) {
+    return loaded(real, made, image, nullptr, only_tell(count, options));
+};
+
+constexpr auto load_library = [](recorder &, auto real, CUlibrary *made,
+                                 const void *code, CUjit_option *jit, void **,
+                                 unsigned jits, CUlibraryOption *, void **,
+                                 unsigned) {
+    return loaded(real, made, code, nullptr, only_tell(jits, jit));
+};
+
+constexpr auto load_library_file = [](recorder &, auto real, CUlibrary *made,
+                                      const char *path, CUjit_option *jit,
+                                      void **, unsigned jits, CUlibraryOption *,
+                                      void **, unsigned) {
+    return loaded(real, made, nullptr, path, only_tell(jits, jit));
+};
+
+// Notes a handle that comes out of another.
+template <typename Real, typename Handle>
+CUresult derived(Real real, const void *from, const Handle *made,
+                 bool goes_with_context = false)
+{
+    const CUresult result = real();
+    if (kernels != nullptr && result == CUDA_SUCCESS && made != nullptr)
+        kernels->derived(from, *made,
+                         goes_with_context ? current_context() : nullptr);
+    return result;
+}
+
+constexpr auto get_from = [](recorder &, auto real, auto *made, auto from,
+                             auto...) { return derived(real, from, made); };
+
+constexpr auto get_in_context = [](recorder &, auto real, auto *made,
+                                   auto from) {
+    return derived(real, from, made, true);
+};
+
+constexpr auto enumerate = [](recorder &, auto real, auto *made, unsigned count,
+                              auto from) {
+    const CUresult result = real();
+    for (unsigned i = 0;
+         kernels != nullptr && result == CUDA_SUCCESS && i < count; i++)
+        kernels->derived(from, made[i]);
+    return result;
+};
+
+// Reads a launch for the recorder.
+void read_launch(CUfunction which, void **parameters, void **extra, work &out)
+{
+    kernels->scan(*calls, which, parameters, extra, out);
+}
+
 // ---- Ends
 
-constexpr auto unload = [](recorder &to, auto real, auto) {
+constexpr auto unload = [](recorder &to, auto real, auto which) {
     to.module_goes();
+    if (kernels != nullptr)
+        kernels->unloaded(which);
     return real();
 };
 
-constexpr auto end_context = [](recorder &to, auto real, auto) {
+constexpr auto end_context = [](recorder &to, auto real, auto which) {
     to.context_goes();
+    if constexpr (std::is_same_v<decltype(which), CUcontext>)
+        if (kernels != nullptr)
+            kernels->gone(which);
     return real();
 };
 
@@ -571,6 +669,18 @@ const stand stands[] = {
     STAND(cuStreamDestroy_v2, end_stream),
     STAND(cuProfilerStart, mark<0>),
     STAND(cuProfilerStop, mark<1>),
+    STAND(cuModuleLoad, load_file),
+    STAND(cuModuleLoadData, load_data),
+    STAND(cuModuleLoadDataEx, load_data_ex),
+    STAND(cuModuleLoadFatBinary, load_data),
+    STAND(cuLibraryLoadData, load_library),
+    STAND(cuLibraryLoadFromFile, load_library_file),
+    STAND(cuModuleGetFunction, get_from),
+    STAND(cuLibraryGetKernel, get_from),
+    STAND(cuLibraryGetModule, get_in_context),
+    STAND(cuKernelGetFunction, get_in_context),
+    STAND(cuModuleEnumerateFunctions, enumerate),
+    STAND(cuLibraryEnumerateKernels, enumerate),
     STAND(cuModuleUnload, unload),
     STAND(cuLibraryUnload, unload),
     STAND(cuCtxDestroy, end_context),
@@ -619,8 +729,10 @@ void tell_about(recorder &to)
 
 } // namespace
 
-bool start_recording(const char *path)
+bool start_recording(const settings &asked, const driver &driver_calls,
+                     proofs *proving)
 {
+    const char *const path = asked.record_path;
     file = new tape_writer;
     if (const int error = file->open(path); error != 0) {
         say("EMUV_RECORD=%s: %s", path, std::strerror(error));
@@ -629,19 +741,17 @@ bool start_recording(const char *path)
     if (std::strcmp(file->path(), path) != 0)
         say("EMUV_RECORD=%s: another process's tape is there; this one's is %s",
             path, file->path());
-    auto *const calls = new driver;
-#define EMUV_DRIVER_FILL(name)                                                 \
-    calls->name = reinterpret_cast<decltype(calls->name)>(                     \
-        emuv_resolve(static_cast<unsigned>(symbol::name)));
-    EMUV_DRIVER_CALLS(EMUV_DRIVER_FILL)
     auto *const graphs = new graph_calls;
 #define EMUV_GRAPH_FILL(name)                                                  \
     graphs->name = reinterpret_cast<decltype(graphs->name)>(                   \
         emuv_resolve(static_cast<unsigned>(symbol::name)));
     EMUV_GRAPH_CALLS(EMUV_GRAPH_FILL)
 #undef EMUV_GRAPH_FILL
-#undef EMUV_DRIVER_FILL
-    first = new recorder(*calls, *graphs, *file);
+    calls = &driver_calls;
+    if (proving != nullptr)
+        kernels = new known_kernels(asked.trust, *new trace, nullptr, proving);
+    first = new recorder(*calls, *graphs, *file,
+                         kernels != nullptr ? read_launch : nullptr);
     tell_about(*first);
     for (const stand &each : stands) {
         if (real_address(each.name) == nullptr)
@@ -656,6 +766,17 @@ bool start_recording(const char *path)
     registered = true;
     active.store(first, std::memory_order_release);
     return true;
+}
+
+void record_part(CUdeviceptr at, std::int64_t bytes)
+{
+    recorder *const to = active.load(std::memory_order_acquire);
+    if (to == nullptr)
+        return;
+    if (bytes > 0)
+        to->handed_out(at, static_cast<std::uint64_t>(bytes));
+    else
+        to->taken_back(at);
 }
 
 void stop_recording_after_fork()

@@ -809,6 +809,21 @@ void tell_vain_settings(state &made, mobility memory)
                   show_size(made.page.device(0).card_bytes).text);
 }
 
+// Records a tape, and keeps no limit.
+CUresult record(const settings &asked)
+{
+    auto *const calls = new driver; // programs call it to the end
+    fill(*calls);
+    int devices = 0;
+    EMUV_REAL(cuDeviceGetCount)(&devices);
+    proofs *const proving = known_kernels::asks_for_proofs(asked.trust)
+                                ? make_proofs(asked, *calls, devices)
+                                : nullptr;
+    return start_recording(asked, *calls, proving)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 // The result of a cuInit that the driver granted.
 CUresult start_locked()
 {
@@ -820,8 +835,7 @@ CUresult start_locked()
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     if (asked.record_path != nullptr)
-        return start_recording(asked.record_path) ? CUDA_SUCCESS
-                                                  : CUDA_ERROR_OPERATING_SYSTEM;
+        return record(asked);
     if (!asked.limited())
         return CUDA_SUCCESS;
     // Lives as long as the process: programs free memory in their destructors.

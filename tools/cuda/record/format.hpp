@@ -10,7 +10,9 @@ namespace emuv::tape {
 
 inline constexpr std::array<char, 8> magic = {'e', 'm', 'u', 'v',
                                               't', 'a', 'p', 'e'};
-inline constexpr std::uint64_t version = 1;
+inline constexpr std::uint64_t version = 2;
+/// The first that is still read. It has no parts.
+inline constexpr std::uint64_t first_version = 1;
 
 /// The first byte of each record.
 enum class code : std::uint8_t
@@ -51,6 +53,8 @@ enum class memory_kind : std::uint8_t
     managed = 3,
     pinned = 4, ///< the host's
     graph = 5,  ///< by a node of a graph
+    /// Of another allocation, which the program's own allocator divides.
+    part = 6,
     count
 };
 

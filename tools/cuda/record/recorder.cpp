@@ -49,6 +49,7 @@ struct recorder::asked_node
     tape::node_kind kind = tape::node_kind::other;
     CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
     const function *of = nullptr; // of a kernel
+    std::unique_ptr<work> given;  // to a kernel; or none
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
     std::uint64_t bytes = 0;
@@ -105,6 +106,9 @@ std::uint64_t recorder::stream_of(CUstream stream)
 
 const recorder::known_memory *recorder::find(CUdeviceptr at) const
 {
+    if (const auto part = around(parts_, at, &known_memory::bytes);
+        part != parts_.end())
+        return &part->second;
     const auto found = around(known_, at, &known_memory::bytes);
     return found != known_.end() ? &found->second : nullptr;
 }
@@ -153,6 +157,7 @@ recorder::known_memory recorder::leaves(CUdeviceptr address, CUstream stream)
         return {};
     const known_memory was = found->second;
     known_.erase(found);
+    end_parts(was.address, was.bytes);
     return was;
 }
 
@@ -166,6 +171,7 @@ std::vector<recorder::known_memory> recorder::leave(CUdeviceptr address,
         out.push_back(at->second);
         at = known_.erase(at);
     }
+    end_parts(address, bytes);
     return out;
 }
 
@@ -185,6 +191,61 @@ void recorder::freed(const moment &when, const known_memory &what,
     const std::uint64_t order = stream != nullptr ? stream_of(stream) + 1 : 0;
     timed(code::free, when).number(what.ordinal).number(order);
     commit();
+}
+
+// ---- Parts
+
+void recorder::handed_out(CUdeviceptr address, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    const auto of = around(known_, address, &known_memory::bytes);
+    if (of == known_.end() || of->second.bytes < least_divided || bytes == 0 ||
+        bytes > of->second.bytes - (address - of->first))
+        return;
+    // A part ends where another begins: its end was not reported.
+    end_parts(address, bytes);
+    parts_[address] = {address, bytes, next_known_++};
+    const std::uint64_t now = now_ns();
+    timed(code::allocate, {now, now})
+        .number(static_cast<std::uint64_t>(tape::memory_kind::part))
+        .number(bytes)
+        .number(tape::legacy_stream)
+        .number(of->second.ordinal)
+        .number(address - of->first);
+    commit();
+}
+
+void recorder::taken_back(CUdeviceptr address)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = parts_.find(address);
+    if (found == parts_.end())
+        return;
+    end_part(found->second.ordinal);
+    parts_.erase(found);
+}
+
+// Locked.
+void recorder::end_part(std::uint64_t ordinal)
+{
+    const std::uint64_t now = now_ns();
+    timed(code::free, {now, now})
+        .number(ordinal)
+        .number(tape::legacy_stream + 1);
+    commit();
+}
+
+// Locked. Parts end with what they are of.
+void recorder::end_parts(CUdeviceptr address, std::uint64_t bytes)
+{
+    auto at = parts_.upper_bound(address);
+    if (at != parts_.begin() &&
+        address - std::prev(at)->first < std::prev(at)->second.bytes)
+        --at;
+    while (at != parts_.end() && at->first < address + bytes) {
+        end_part(at->second.ordinal);
+        at = parts_.erase(at);
+    }
 }
 
 // ---- Kernels and their parameters
@@ -262,6 +323,30 @@ void recorder::scan_launch(const function &of, void **parameters, void **extra)
     }
     if (buffer != nullptr)
         scan(static_cast<const unsigned char *>(buffer), bytes, 0);
+}
+
+// Reads a launch, if anybody can. Not locked: it may wait.
+std::unique_ptr<work> recorder::read(CUfunction which, void **parameters,
+                                     void **extra) const
+{
+    if (reads_ == nullptr)
+        return nullptr;
+    auto out = std::make_unique<work>();
+    reads_(which, parameters, extra, *out);
+    return out;
+}
+
+// Leaves of found_ what the launch may go by. Numbers may look like addresses.
+void recorder::keep_pointers(const work *of)
+{
+    if (of == nullptr || !of->goes_by_pointers())
+        return;
+    std::erase_if(found_, [of](const given_address &each) {
+        for (std::uint32_t i = 0; i < of->count; i++)
+            if (of->pointers[i] && of->addresses[i] == each.where.address)
+                return false;
+        return true;
+    });
 }
 
 // The shape of what found_ was read from.
@@ -491,11 +576,13 @@ void recorder::begin_launch(launching &out, CUfunction function_handle,
     if (out.captured)
         return;
     const function *const of = function_of(function_handle);
+    const auto given = read(function_handle, parameters, extra);
     bool polls = false;
     {
         const auto guard = lock_soon(lock_);
         polls = works_ % polled_after == 0;
         scan_launch(*of, parameters, extra);
+        keep_pointers(given.get());
         shape &kind = shape_of(of->kernel, size);
         out.shape = kind.ordinal;
         out.addresses.reserve(found_.size());
@@ -634,10 +721,14 @@ recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
             CUDA_SUCCESS)
             break;
         out.kind = tape::node_kind::kernel;
-        out.of =
-            function_of(out.kernel.func != nullptr
-                            ? out.kernel.func
-                            : reinterpret_cast<CUfunction>(out.kernel.kern));
+        {
+            const CUfunction is =
+                out.kernel.func != nullptr
+                    ? out.kernel.func
+                    : reinterpret_cast<CUfunction>(out.kernel.kern);
+            out.of = function_of(is);
+            out.given = read(is, out.kernel.kernelParams, out.kernel.extra);
+        }
         break;
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D copy{};
@@ -704,6 +795,7 @@ recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
         if (each.kind == tape::node_kind::kernel) {
             const CUDA_KERNEL_NODE_PARAMS_v2 &kernel = each.kernel;
             scan_launch(*each.of, kernel.kernelParams, kernel.extra);
+            keep_pointers(each.given.get());
             next.shape =
                 shape_of(each.of->kernel,
                          {kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ,
@@ -789,6 +881,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
                             const grid &size, void **parameters, void **extra)
 {
     const function *const of = function_of(function_handle);
+    const auto given = read(function_handle, parameters, extra);
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
     if (known == graphs_.end())
@@ -797,6 +890,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
     if (ordinal == known->second.nodes.end())
         return;
     scan_launch(*of, parameters, extra);
+    keep_pointers(given.get());
     const std::uint64_t kind = shape_of(of->kernel, size).ordinal;
     timed(code::node_changed, when)
         .number(known->second.ordinal)

@@ -4,12 +4,14 @@
 
 #include "base/driver.hpp"
 #include "base/kernel_parameters.hpp"
+#include "base/work.hpp"
 #include "record/writer.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -81,9 +83,16 @@ public:
         unsigned shared_bytes;
     };
 
+    /// Tells what a launch is given: its addresses, and which are pointers. It
+    /// may wait, and is called without a lock.
+    using reader = void (*)(CUfunction which, void **parameters, void **extra,
+                            work &out);
+
     /// @param calls, graphs, out  outlive this object; @p out is open
-    recorder(const driver &calls, const graph_calls &graphs, tape_writer &out)
-        : calls_(calls), graph_calls_(graphs), out_(out)
+    /// @param reads  null: all that may be an address is one
+    recorder(const driver &calls, const graph_calls &graphs, tape_writer &out,
+             reader reads = nullptr)
+        : calls_(calls), graph_calls_(graphs), out_(out), reads_(reads)
     {}
     ~recorder();
     recorder(const recorder &) = delete;
@@ -107,6 +116,12 @@ public:
     void freed(const moment &when, const known_memory &what, CUstream stream);
     /// Mappings of handles within these addresses go.
     std::vector<known_memory> leave(CUdeviceptr address, std::uint64_t bytes);
+    /// The program's own allocator hands out a part of an allocation, or takes
+    /// one back. Parts of allocations below `least_divided` are left out.
+    void handed_out(CUdeviceptr address, std::uint64_t bytes);
+    void taken_back(CUdeviceptr address);
+    /// Movement leaves smaller ones whole, too.
+    static constexpr std::uint64_t least_divided = std::uint64_t{4} << 20;
 
     // ---- Work
 
@@ -201,6 +216,11 @@ private:
     void commit();
     std::uint64_t stream_of(CUstream stream);
     const known_memory *find(CUdeviceptr at) const;
+    void end_part(std::uint64_t ordinal);
+    void end_parts(CUdeviceptr address, std::uint64_t bytes);
+    std::unique_ptr<work> read(CUfunction which, void **parameters,
+                               void **extra) const;
+    void keep_pointers(const work *of);
     void put_address(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
@@ -235,7 +255,9 @@ private:
     tape_writer &out_;
     std::mutex lock_;
     std::atomic<std::uint64_t> left_at_{0}; // when the last call was left
+    const reader reads_;
     std::map<CUdeviceptr, known_memory> known_;
+    std::map<CUdeviceptr, known_memory> parts_; // of those
     std::uint64_t next_known_ = 0;
     std::deque<function> all_functions_; // others may still use them
     std::map<CUfunction, const function *> functions_;
