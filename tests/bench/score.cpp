@@ -179,7 +179,8 @@ private:
         out_.peak_bytes = std::max(out_.peak_bytes, now_);
     }
 
-    // That count for what the program needs: of an allocation in parts, these.
+    // The bytes of it that the program needs. An allocation in parts has none
+    // but theirs.
     std::uint64_t bytes_of(std::uint32_t which) const
     {
         return divided_[which] ? 0 : from_.allocations[which].bytes;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Modules and libraries: the origin of a kernel decides whether it is trusted.
-#include "hooks/jit_options.hpp"
+#include "hooks/recording.hpp"
 #include "hooks/session.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 using namespace emuv::cuda;
@@ -16,11 +17,37 @@ const void *made_at(const Handle *at)
     return at != nullptr ? static_cast<const void *>(*at) : nullptr;
 }
 
-CUcontext current(const entry &ours)
+CUcontext current()
 {
     CUcontext context = nullptr;
-    ours->calls.cuCtxGetCurrent(&context);
+    EMUV_REAL(cuCtxGetCurrent)(&context);
     return context;
+}
+
+// The kernels that are followed: the session's, or a recording's. May be null.
+known_kernels *followed(const entry &ours)
+{
+    return ours ? ours->kernels : recorded_kernels();
+}
+
+// True if the driver only tells of what it does, by these options. Others may
+// have it compile text in place of code.
+bool only_tell(unsigned count, const CUjit_option *options)
+{
+    const auto tells = [](CUjit_option one) {
+        switch (one) {
+        case CU_JIT_WALL_TIME:
+        case CU_JIT_INFO_LOG_BUFFER:
+        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_ERROR_LOG_BUFFER:
+        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_LOG_VERBOSE:
+            return true;
+        default:
+            return false;
+        }
+    };
+    return options == nullptr || std::all_of(options, options + count, tells);
 }
 
 // Loads a module, or a library.
@@ -35,11 +62,11 @@ CUresult load(const Handle *made, const void *image, const char *path,
     const entry ours;
     const CUresult result = real();
     // A library goes with no context.
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(made), image, path, caller,
-                              std::is_same_v<Handle, CUmodule> ? current(ours)
-                                                               : nullptr,
-                              as_it_is);
+    if (known_kernels *const to = followed(ours);
+        to != nullptr && result == CUDA_SUCCESS)
+        to->loaded(made_at(made), image, path, caller,
+                   std::is_same_v<Handle, CUmodule> ? current() : nullptr,
+                   as_it_is);
     return result;
 }
 
@@ -110,8 +137,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
     const entry ours;
     const CUresult result =
         EMUV_REAL(cuModuleGetFunction)(function, module, name);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(module, made_at(function));
+    if (known_kernels *const to = followed(ours);
+        to != nullptr && result == CUDA_SUCCESS)
+        to->derived(module, made_at(function));
     return result;
 }
 
@@ -121,8 +149,10 @@ CUresult cuModuleEnumerateFunctions(CUfunction *made, unsigned count,
     const entry ours;
     const CUresult result =
         EMUV_REAL(cuModuleEnumerateFunctions)(made, count, module);
-    for (unsigned i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
-        ours->kernels->derived(module, made[i]);
+    known_kernels *const to = followed(ours);
+    for (unsigned i = 0; to != nullptr && result == CUDA_SUCCESS && i < count;
+         i++)
+        to->derived(module, made[i]);
     return result;
 }
 
@@ -132,8 +162,9 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library,
     const entry ours;
     const CUresult result =
         EMUV_REAL(cuLibraryGetKernel)(kernel, library, name);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(library, made_at(kernel));
+    if (known_kernels *const to = followed(ours);
+        to != nullptr && result == CUDA_SUCCESS)
+        to->derived(library, made_at(kernel));
     return result;
 }
 
@@ -143,8 +174,10 @@ CUresult cuLibraryEnumerateKernels(CUkernel *made, unsigned count,
     const entry ours;
     const CUresult result =
         EMUV_REAL(cuLibraryEnumerateKernels)(made, count, library);
-    for (unsigned i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
-        ours->kernels->derived(library, made[i]);
+    known_kernels *const to = followed(ours);
+    for (unsigned i = 0; to != nullptr && result == CUDA_SUCCESS && i < count;
+         i++)
+        to->derived(library, made[i]);
     return result;
 }
 
@@ -152,8 +185,9 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
     const entry ours;
     const CUresult result = EMUV_REAL(cuLibraryGetModule)(module, library);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(library, made_at(module), current(ours));
+    if (known_kernels *const to = followed(ours);
+        to != nullptr && result == CUDA_SUCCESS)
+        to->derived(library, made_at(module), current());
     return result;
 }
 
@@ -161,8 +195,9 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     const entry ours;
     const CUresult result = EMUV_REAL(cuKernelGetFunction)(function, kernel);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(kernel, made_at(function), current(ours));
+    if (known_kernels *const to = followed(ours);
+        to != nullptr && result == CUDA_SUCCESS)
+        to->derived(kernel, made_at(function), current());
     return result;
 }
 
@@ -172,15 +207,15 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 CUresult cuModuleUnload(CUmodule module)
 {
     const entry ours;
-    if (ours)
-        ours->kernels->unloaded(module);
+    if (known_kernels *const to = followed(ours))
+        to->unloaded(module);
     return EMUV_REAL(cuModuleUnload)(module);
 }
 
 CUresult cuLibraryUnload(CUlibrary library)
 {
     const entry ours;
-    if (ours)
-        ours->kernels->unloaded(library);
+    if (known_kernels *const to = followed(ours))
+        to->unloaded(library);
     return EMUV_REAL(cuLibraryUnload)(library);
 }

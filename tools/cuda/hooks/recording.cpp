@@ -5,7 +5,6 @@
 #include "hooks/recording.hpp"
 
 #include "base/thread.hpp"
-#include "hooks/jit_options.hpp"
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 #include "movement/kernels.hpp"
@@ -37,6 +36,7 @@ recorder *first;
 tape_writer *file;
 const driver *calls;
 known_kernels *kernels; // null: nothing is proven
+proofs *proved;         // them
 
 // The recorder while it records.
 constinit std::atomic<recorder *> active{nullptr};
@@ -474,85 +474,7 @@ constexpr auto mark = [](recorder &to, auto real) {
 
 // ---- Kernels
 
-CUcontext current_context()
-{
-    CUcontext context = nullptr;
-    calls->cuCtxGetCurrent(&context);
-    return context;
-}
-
-// Notes code that is loaded: proofs read it. A library goes with no context.
-template <typename Real, typename Handle>
-CUresult loaded(Real real, const Handle *made, const void *image,
-                const char *path, bool as_it_is = true)
-{
-    const CUresult result = real();
-    if (kernels != nullptr && result == CUDA_SUCCESS)
-        kernels->loaded(*made, image, path, nullptr,
-                        std::is_same_v<Handle, CUmodule> ? current_context()
-                                                         : nullptr,
-                        as_it_is);
-    return result;
-}
-
-constexpr auto load_file = [](recorder &, auto real, CUmodule *made,
-                              const char *path) {
-    return loaded(real, made, nullptr, path);
-};
-
-constexpr auto load_data = [](recorder &, auto real, CUmodule *made,
-                              const void *image) {
-    return loaded(real, made, image, nullptr);
-};
-
-constexpr auto load_data_ex = [](recorder &, auto real, CUmodule *made,
-                                 const void *image, unsigned count,
-                                 CUjit_option *options, void **) {
-    return loaded(real, made, image, nullptr, only_tell(count, options));
-};
-
-constexpr auto load_library = [](recorder &, auto real, CUlibrary *made,
-                                 const void *code, CUjit_option *jit, void **,
-                                 unsigned jits, CUlibraryOption *, void **,
-                                 unsigned) {
-    return loaded(real, made, code, nullptr, only_tell(jits, jit));
-};
-
-constexpr auto load_library_file = [](recorder &, auto real, CUlibrary *made,
-                                      const char *path, CUjit_option *jit,
-                                      void **, unsigned jits, CUlibraryOption *,
-                                      void **, unsigned) {
-    return loaded(real, made, nullptr, path, only_tell(jits, jit));
-};
-
-// Notes a handle that comes out of another.
-template <typename Real, typename Handle>
-CUresult derived(Real real, const void *from, const Handle *made,
-                 bool goes_with_context = false)
-{
-    const CUresult result = real();
-    if (kernels != nullptr && result == CUDA_SUCCESS && made != nullptr)
-        kernels->derived(from, *made,
-                         goes_with_context ? current_context() : nullptr);
-    return result;
-}
-
-constexpr auto get_from = [](recorder &, auto real, auto *made, auto from,
-                             auto...) { return derived(real, from, made); };
-
-constexpr auto get_in_context = [](recorder &, auto real, auto *made,
-                                   auto from) {
-    return derived(real, from, made, true);
-};
-
-constexpr auto enumerate = [](recorder &, auto real, auto *made, unsigned count,
-                              auto from) {
-    const CUresult result = real();
-    for (unsigned i = 0;
-         kernels != nullptr && result == CUDA_SUCCESS && i < count; i++)
-        kernels->derived(from, made[i]);
-    return result;
-};
+static_assert(recorder::least_divided == mover::least_moving_bytes);
 
 // Reads a launch for the recorder.
 void read_launch(CUfunction which, void **parameters, void **extra, work &out)
@@ -562,10 +484,8 @@ void read_launch(CUfunction which, void **parameters, void **extra, work &out)
 
 // ---- Ends
 
-constexpr auto unload = [](recorder &to, auto real, auto which) {
+constexpr auto unload = [](recorder &to, auto real, auto) {
     to.module_goes();
-    if (kernels != nullptr)
-        kernels->unloaded(which);
     return real();
 };
 
@@ -669,18 +589,6 @@ const stand stands[] = {
     STAND(cuStreamDestroy_v2, end_stream),
     STAND(cuProfilerStart, mark<0>),
     STAND(cuProfilerStop, mark<1>),
-    STAND(cuModuleLoad, load_file),
-    STAND(cuModuleLoadData, load_data),
-    STAND(cuModuleLoadDataEx, load_data_ex),
-    STAND(cuModuleLoadFatBinary, load_data),
-    STAND(cuLibraryLoadData, load_library),
-    STAND(cuLibraryLoadFromFile, load_library_file),
-    STAND(cuModuleGetFunction, get_from),
-    STAND(cuLibraryGetKernel, get_from),
-    STAND(cuLibraryGetModule, get_in_context),
-    STAND(cuKernelGetFunction, get_in_context),
-    STAND(cuModuleEnumerateFunctions, enumerate),
-    STAND(cuLibraryEnumerateKernels, enumerate),
     STAND(cuModuleUnload, unload),
     STAND(cuLibraryUnload, unload),
     STAND(cuCtxDestroy, end_context),
@@ -696,6 +604,8 @@ void at_end()
     recorder *const to = active.exchange(nullptr);
     if (to == nullptr)
         return;
+    if (proved != nullptr)
+        proved->leave();
     if (!to->finish())
         return;
     if (const int error = file->failed(); error != 0)
@@ -748,6 +658,7 @@ bool start_recording(const settings &asked, const driver &driver_calls,
     EMUV_GRAPH_CALLS(EMUV_GRAPH_FILL)
 #undef EMUV_GRAPH_FILL
     calls = &driver_calls;
+    proved = proving;
     if (proving != nullptr)
         kernels = new known_kernels(asked.trust, *new trace, nullptr, proving);
     first = new recorder(*calls, *graphs, *file,
@@ -766,6 +677,12 @@ bool start_recording(const settings &asked, const driver &driver_calls,
     registered = true;
     active.store(first, std::memory_order_release);
     return true;
+}
+
+known_kernels *recorded_kernels()
+{
+    return active.load(std::memory_order_acquire) != nullptr ? kernels
+                                                             : nullptr;
 }
 
 void record_part(CUdeviceptr at, std::int64_t bytes)

@@ -5,6 +5,7 @@
 
 #include "base/driver.hpp"
 #include "base/settings.hpp"
+#include "movement/kernels.hpp"
 #include "movement/proofs.hpp"
 
 #include <cstdint>
@@ -19,6 +20,10 @@ namespace emuv::cuda {
 /// @return false, and a line on stderr, if there can be no tape
 bool start_recording(const settings &asked, const driver &calls,
                      proofs *proving);
+
+/// The kernels that are followed for a tape; null if there is none, or nothing
+/// is proven.
+known_kernels *recorded_kernels();
 
 /// The program's own allocator hands out a part of an allocation, or takes one
 /// back. Nothing is done unless a tape is recorded.

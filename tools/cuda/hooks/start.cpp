@@ -633,7 +633,8 @@ unsigned architecture_of(const driver &calls, int devices)
 
 bool wants_proofs(const settings &asked)
 {
-    return asked.moves() && known_kernels::asks_for_proofs(asked.trust);
+    return (asked.moves() || asked.record_path != nullptr) &&
+           known_kernels::asks_for_proofs(asked.trust);
 }
 
 proofs *make_proofs(const settings &asked, const driver &calls, int devices)
@@ -816,9 +817,8 @@ CUresult record(const settings &asked)
     fill(*calls);
     int devices = 0;
     EMUV_REAL(cuDeviceGetCount)(&devices);
-    proofs *const proving = known_kernels::asks_for_proofs(asked.trust)
-                                ? make_proofs(asked, *calls, devices)
-                                : nullptr;
+    proofs *const proving =
+        wants_proofs(asked) ? make_proofs(asked, *calls, devices) : nullptr;
     return start_recording(asked, *calls, proving)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OPERATING_SYSTEM;

@@ -716,20 +716,19 @@ recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
     asked_node out;
     out.handle = which;
     switch (type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
         if (graph_calls_.cuGraphKernelNodeGetParams_v2(which, &out.kernel) !=
             CUDA_SUCCESS)
             break;
         out.kind = tape::node_kind::kernel;
-        {
-            const CUfunction is =
-                out.kernel.func != nullptr
-                    ? out.kernel.func
-                    : reinterpret_cast<CUfunction>(out.kernel.kern);
-            out.of = function_of(is);
-            out.given = read(is, out.kernel.kernelParams, out.kernel.extra);
-        }
+        const CUfunction is =
+            out.kernel.func != nullptr
+                ? out.kernel.func
+                : reinterpret_cast<CUfunction>(out.kernel.kern);
+        out.of = function_of(is);
+        out.given = read(is, out.kernel.kernelParams, out.kernel.extra);
         break;
+    }
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D copy{};
         if (graph_calls_.cuGraphMemcpyNodeGetParams(which, &copy) !=
