@@ -30,8 +30,79 @@ public:
     }
 
 private:
-    void bound(const tape::place &at)
+    bool is_part(std::uint32_t which) const
     {
+        return from_.allocations[which].kind == tape::memory_kind::part;
+    }
+
+    // The place as the score has it: no part of what is used as a whole.
+    tape::place resolve(const tape::place &at) const
+    {
+        if (at.allocation == tape::none || !is_part(at.allocation))
+            return at;
+        const tape::place &of = from_.allocations[at.allocation].of;
+        return divided_[of.allocation]
+                   ? at
+                   : tape::place{of.allocation, of.offset + at.offset};
+    }
+
+    // True if an address is but the end of a part that the same work is given.
+    bool is_end_of_one(const tape::place &at,
+                       std::span<const tape::place> names) const
+    {
+        return std::any_of(names.begin(), names.end(), [&](const auto &each) {
+            const tape::allocation &is = from_.allocations[each.allocation];
+            return is_part(each.allocation) &&
+                   is.of.allocation == at.allocation &&
+                   is.of.offset + is.bytes == at.offset;
+        });
+    }
+
+    void unite(const tape::place &at)
+    {
+        if (at.allocation != tape::none)
+            divided_[at.allocation] = false;
+    }
+
+    // Finds which allocations are used by their parts alone. As in movement,
+    // one counts as a whole if work uses what is free of it, or if a graph has
+    // any of it.
+    void find_divided()
+    {
+        divided_.assign(from_.allocations.size(), false);
+        for (const tape::allocation &each : from_.allocations)
+            if (each.kind == tape::memory_kind::part)
+                divided_[each.of.allocation] = true;
+        for (const tape::step &each : from_.steps) {
+            if (each.what == tape::code::launch) {
+                const auto names = from_.names_of(each);
+                for (const tape::place &one : names)
+                    if (!is_part(one.allocation) && !is_end_of_one(one, names))
+                        unite(one);
+            }
+            unite(each.to);
+            unite(each.from);
+        }
+        const auto unite_node = [&](const tape::node &of) {
+            std::vector<tape::place> all = of.names;
+            all.insert(all.end(), {of.to, of.from});
+            for (const tape::place &one : all) {
+                unite(one);
+                if (one.allocation != tape::none)
+                    unite(from_.allocations[one.allocation].of);
+            }
+        };
+        for (const tape::graph &each : from_.graphs) {
+            for (const tape::node &node : each.nodes)
+                unite_node(node);
+            for (const auto &[place, node] : each.changes)
+                unite_node(node);
+        }
+    }
+
+    void bound(const tape::place &named)
+    {
+        const tape::place at = resolve(named);
         if (at.allocation != tape::none)
             bounds_[at.allocation].insert(at.offset);
     }
@@ -39,10 +110,7 @@ private:
     void find_bounds()
     {
         bounds_.resize(from_.allocations.size());
-        divided_.assign(from_.allocations.size(), false);
-        for (const tape::allocation &each : from_.allocations)
-            if (each.kind == tape::memory_kind::part)
-                divided_[each.of.allocation] = true;
+        find_divided();
         for (const tape::step &each : from_.steps) {
             if (each.what == tape::code::launch)
                 for (const tape::place &one : from_.names_of(each))
@@ -73,7 +141,7 @@ private:
         for (std::uint32_t i = 0; i < from_.allocations.size(); i++) {
             first_[i] = static_cast<std::uint32_t>(out_.pieces.size());
             const tape::allocation &is = from_.allocations[i];
-            if (!tape::on_device(is.kind) || divided_[i])
+            if (!tape::on_device(is.kind) || divided_[i] || is_of_whole(i))
                 continue;
             std::vector<std::uint64_t> starts = {0};
             for (const std::uint64_t each : bounds_[i])
@@ -95,8 +163,9 @@ private:
 
     // The pieces that work uses from an address on.
     // @param bytes  0: to the next bound
-    void use_from(const tape::place &at, std::uint64_t bytes, bool writes)
+    void use_from(const tape::place &named, std::uint64_t bytes, bool writes)
     {
+        const tape::place at = resolve(named);
         if (at.allocation == tape::none ||
             !tape::on_device(from_.allocations[at.allocation].kind))
             return;
@@ -104,7 +173,7 @@ private:
         const std::uint32_t begin = first_[at.allocation];
         const std::uint32_t end = first_[at.allocation + 1];
         if (begin == end)
-            return; // what is free of an allocation in parts
+            return; // the end of a part
         const tape::allocation &is = from_.allocations[at.allocation];
         std::uint64_t until = is.bytes;
         if (bytes > 0) {
@@ -168,7 +237,7 @@ private:
     void comes(std::uint32_t which)
     {
         const tape::allocation &is = from_.allocations[which];
-        if (!tape::on_device(is.kind))
+        if (!tape::on_device(is.kind) || is_of_whole(which))
             return;
         item &made = out_.items.emplace_back();
         made.what = what::allocate;
@@ -177,6 +246,13 @@ private:
         alive_[which] = true;
         now_ += bytes_of(which);
         out_.peak_bytes = std::max(out_.peak_bytes, now_);
+    }
+
+    // True for a part of what counts as a whole.
+    bool is_of_whole(std::uint32_t which) const
+    {
+        return is_part(which) &&
+               !divided_[from_.allocations[which].of.allocation];
     }
 
     // The bytes of it that the program needs. An allocation in parts has none
@@ -315,7 +391,8 @@ private:
         using tape::code;
         switch (each.what) {
         case code::allocate:
-            if (!tape::on_device(from_.allocations[each.which].kind)) {
+            if (!tape::on_device(from_.allocations[each.which].kind) ||
+                is_of_whole(each.which)) {
                 on_the_host(each);
                 break;
             }

@@ -407,7 +407,9 @@ private:
                 next.what = first.kernel != emuv::tape::none
                                 ? (std::uint64_t{1} << 32) + first.kernel
                                 : first.kind;
-                next.trusted = !untrusted;
+                if (first.kernel != emuv::tape::none)
+                    next.kernel = from_.kernels[first.kernel].c_str();
+                next.trusted = next.proven = !untrusted;
                 next.open_ended = first.kernel != emuv::tape::none;
                 if (first.is_whole)
                     return; // nobody looks into it

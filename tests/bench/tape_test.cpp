@@ -315,7 +315,7 @@ TEST(Score, HasPartsInsteadOfWhatTheyAreOf)
     const auto first = made.hand_out(8 * MiB, around, 0);
     made.hand_out(16 * MiB, around, 32 * MiB);
     made.launch("k", {{first, 4096}}, 1000);
-    made.launch("k", {{around, 24 * MiB}}, 1000); // of what is free
+    made.launch("k", {{first}, {around, 8 * MiB}}, 1000); // its end
     made.free(first);
     made.hand_out(4 * MiB, around, 0);
     const auto of = bench::make_score(read(made.end()));
@@ -323,8 +323,41 @@ TEST(Score, HasPartsInsteadOfWhatTheyAreOf)
     ASSERT_EQ(of.pieces.size(), 4u);
     EXPECT_EQ(of.items[4].uses, 1u);
     EXPECT_EQ(of.pieces[of.uses_of(of.items[4])[0].piece].bytes, 8 * MiB);
-    EXPECT_EQ(of.items[5].uses, 0u);
-    EXPECT_EQ(of.items[5].names, 1u);
+    EXPECT_EQ(of.items[5].uses, 1u);
+    EXPECT_EQ(of.items[5].names, 2u);
+}
+
+TEST(Score, HasAWholeAllocationWhereWhatIsFreeOfItIsUsed)
+{
+    const auto made_by = [](auto use) {
+        tape_maker made;
+        const auto around = made.allocate(64 * MiB);
+        const auto first = made.hand_out(8 * MiB, around, 0);
+        const auto second = made.hand_out(8 * MiB, around, 16 * MiB);
+        made.launch("k", {{first}, {second, 4096}}, 1000);
+        made.free(second);
+        use(made, around, second);
+        return bench::make_score(read(made.end()));
+    };
+    const auto launched = made_by([](tape_maker &to, auto around, auto) {
+        to.launch("k", {{around, 24 * MiB}}, 1000);
+    });
+    const auto in_graph = made_by([](tape_maker &to, auto, auto second) {
+        to.timed(code::graph)
+            .number(1)
+            .number(static_cast<std::uint64_t>(tape::node_kind::fill));
+        to.number(MiB).number(second + 1).number(0);
+        to.timed(code::graph_launch).number(0).number(0);
+    });
+    for (const auto &of : {launched, in_graph}) {
+        EXPECT_EQ(of.peak_bytes, 64 * MiB);
+        for (const auto &each : of.pieces)
+            EXPECT_EQ(each.allocation, 0u);
+        ASSERT_EQ(of.items.size(), 3u);
+        EXPECT_EQ(of.names_of(of.items[1])[1],
+                  (tape::place{0, 16 * MiB + 4096}));
+        EXPECT_GT(of.items[2].uses, 0u);
+    }
 }
 
 TEST(Tape, MayEndBehindAnEmptyText)

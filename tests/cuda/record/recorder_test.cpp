@@ -195,14 +195,18 @@ TEST_F(Recorder, EndsPartsWithWhatTheyAreOfAndWhereAnotherBegins)
 
 TEST_F(Recorder, LeavesOutNumbersThatLookLikeAddresses)
 {
-    // The second value is no pointer, by a proof that holds for one launch.
+    // By a proof the second value is no pointer. It holds for one launch. In
+    // others there is no proof, or it relies on an address that is nowhere.
     static bool proven;
+    static CUdeviceptr base;
     const auto reads = [](CUfunction, void **, void **extra, work &out) {
         const auto *const values = static_cast<const CUdeviceptr *>(extra[1]);
         out.add(values[0], true);
         out.add(values[1], false);
+        out.trusted = true;
         out.proven = proven;
         out.pointers_are_all = true;
+        out.rely_on(base);
     };
     tape_writer file;
     const auto path = folder_ / "proven";
@@ -210,15 +214,34 @@ TEST_F(Recorder, LeavesOutNumbersThatLookLikeAddresses)
     recorder to(calls_, graphs_, file, reads);
     const std::uint64_t now = now_ns();
     to.allocated({now, now}, memory_kind::device, memory, MiB, nullptr);
-    for (const bool each : {true, false}) {
-        proven = each;
+    const auto launch = [&](bool is_proven, CUdeviceptr relies_on) {
+        proven = is_proven;
+        base = relies_on;
         launch_with(to, {memory, memory + 4096}, stream_);
-    }
+    };
+    launch(true, memory);
+    launch(false, memory);
+    launch(true, memory + 64 * MiB);
     ASSERT_TRUE(to.finish());
     emuv::tape::tape is;
     emuv::tape::wrong error;
     ASSERT_TRUE(emuv::tape::read_file(path.string(), is, error)) << error.why;
-    EXPECT_EQ(is.names, (std::vector<place>{{0, 0}, {0, 0}, {0, 4096}}));
+    EXPECT_EQ(is.names, (std::vector<place>{
+                            {0, 0}, {0, 0}, {0, 4096}, {0, 0}, {0, 4096}}));
+}
+
+TEST_F(Recorder, NamesNoPartOfWhatWasThereBefore)
+{
+    const std::uint64_t now = now_ns();
+    const recorder::moment when{now, now};
+    to_.allocated(when, memory_kind::device, memory, 8 * MiB, nullptr);
+    to_.handed_out(memory, 8 * MiB);
+    to_.context_goes(); // nobody frees it
+    to_.allocated(when, memory_kind::device, memory, 8 * MiB, nullptr);
+    launch_with(to_, {memory + 4096}, stream_);
+    const emuv::tape::tape is = read();
+    EXPECT_NE(is.allocations[1].gone, SIZE_MAX);
+    EXPECT_EQ(is.names, (std::vector<place>{{2, 4096}}));
 }
 
 TEST_F(Recorder, LeavesItsOwnTimeOutOfTheProgramsOwn)

@@ -48,8 +48,8 @@ struct recorder::asked_node
     CUgraphNode handle = nullptr;
     tape::node_kind kind = tape::node_kind::other;
     CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
-    const function *of = nullptr; // of a kernel
-    std::unique_ptr<work> given;  // to a kernel; or none
+    const function *of = nullptr;  // of a kernel
+    std::optional<pointers> given; // to a kernel
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
     std::uint64_t bytes = 0;
@@ -139,6 +139,7 @@ void recorder::allocated(const moment &when, tape::memory_kind kind,
     const std::lock_guard guard(lock_);
     const std::uint64_t order =
         kind == tape::memory_kind::ordered ? stream_of(stream) : 0;
+    end_parts(address, bytes); // of what was there
     known_[address] = {address, bytes, next_known_++};
     timed(code::allocate, when)
         .number(static_cast<std::uint64_t>(kind))
@@ -169,9 +170,9 @@ std::vector<recorder::known_memory> recorder::leave(CUdeviceptr address,
     auto at = known_.lower_bound(address);
     while (at != known_.end() && at->first - address < bytes) {
         out.push_back(at->second);
+        end_parts(at->first, at->second.bytes);
         at = known_.erase(at);
     }
-    end_parts(address, bytes);
     return out;
 }
 
@@ -326,26 +327,34 @@ void recorder::scan_launch(const function &of, void **parameters, void **extra)
 }
 
 // Reads a launch, if anybody can. Not locked: it may wait.
-std::unique_ptr<work> recorder::read(CUfunction which, void **parameters,
-                                     void **extra) const
+std::optional<recorder::pointers>
+recorder::read(CUfunction which, void **parameters, void **extra) const
 {
     if (reads_ == nullptr)
-        return nullptr;
-    auto out = std::make_unique<work>();
-    reads_(which, parameters, extra, *out);
+        return std::nullopt;
+    work given;
+    reads_(which, parameters, extra, given);
+    if (!given.trusted || !given.goes_by_pointers())
+        return std::nullopt;
+    pointers out;
+    for (std::uint32_t i = 0; i < given.count; i++)
+        if (given.pointers[i])
+            out.all.push_back(given.addresses[i]);
+    for (std::uint32_t i = 0; i < given.base_count; i++)
+        out.bases.push_back(given.bases[i].address);
     return out;
 }
 
-// Leaves of found_ what the launch may go by. Numbers may look like addresses.
-void recorder::keep_pointers(const work *of)
+// Leaves of found_ what the launch goes by. Numbers may look like addresses. A
+// proof that relies on an address in no allocation does not hold.
+void recorder::keep_pointers(const std::optional<pointers> &of)
 {
-    if (of == nullptr || !of->goes_by_pointers())
+    if (!of || !std::all_of(of->bases.begin(), of->bases.end(),
+                            [this](CUdeviceptr each) { return find(each); }))
         return;
-    std::erase_if(found_, [of](const given_address &each) {
-        for (std::uint32_t i = 0; i < of->count; i++)
-            if (of->pointers[i] && of->addresses[i] == each.where.address)
-                return false;
-        return true;
+    std::erase_if(found_, [&](const given_address &each) {
+        return std::find(of->all.begin(), of->all.end(), each.where.address) ==
+               of->all.end();
     });
 }
 
@@ -582,7 +591,7 @@ void recorder::begin_launch(launching &out, CUfunction function_handle,
         const auto guard = lock_soon(lock_);
         polls = works_ % polled_after == 0;
         scan_launch(*of, parameters, extra);
-        keep_pointers(given.get());
+        keep_pointers(given);
         shape &kind = shape_of(of->kernel, size);
         out.shape = kind.ordinal;
         out.addresses.reserve(found_.size());
@@ -794,7 +803,7 @@ recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
         if (each.kind == tape::node_kind::kernel) {
             const CUDA_KERNEL_NODE_PARAMS_v2 &kernel = each.kernel;
             scan_launch(*each.of, kernel.kernelParams, kernel.extra);
-            keep_pointers(each.given.get());
+            keep_pointers(each.given);
             next.shape =
                 shape_of(each.of->kernel,
                          {kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ,
@@ -805,6 +814,7 @@ recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
                 next.addresses.push_back(one.where);
         } else if (each.kind == tape::node_kind::allocate) {
             // Later nodes name it; so does work behind the graph.
+            end_parts(each.to, each.bytes);
             known_[each.to] = {each.to, each.bytes, next_known_++};
         }
     }
@@ -889,7 +899,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
     if (ordinal == known->second.nodes.end())
         return;
     scan_launch(*of, parameters, extra);
-    keep_pointers(given.get());
+    keep_pointers(given);
     const std::uint64_t kind = shape_of(of->kernel, size).ordinal;
     timed(code::node_changed, when)
         .number(known->second.ordinal)

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace emuv::cuda {
@@ -209,6 +209,13 @@ private:
         std::map<CUgraphNode, std::uint64_t> nodes; // their numbers
     };
 
+    // The addresses that a launch goes by, if a proof tells all of them.
+    struct pointers
+    {
+        std::vector<CUdeviceptr> all;
+        std::vector<CUdeviceptr> bases; // on which the proof relies
+    };
+
     static constexpr std::uint64_t calibration = UINT64_MAX;
     static constexpr std::size_t most_timers = 4096;
 
@@ -218,9 +225,9 @@ private:
     const known_memory *find(CUdeviceptr at) const;
     void end_part(std::uint64_t ordinal);
     void end_parts(CUdeviceptr address, std::uint64_t bytes);
-    std::unique_ptr<work> read(CUfunction which, void **parameters,
-                               void **extra) const;
-    void keep_pointers(const work *of);
+    std::optional<pointers> read(CUfunction which, void **parameters,
+                                 void **extra) const;
+    void keep_pointers(const std::optional<pointers> &of);
     void put_address(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
