@@ -16,21 +16,38 @@ bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
 {
     const std::uint64_t lag = uses.lag();
     const std::uint64_t now = uses.steps();
-    // The step that looks like now may be several rounds back. Then one round
-    // is enough: over all of them, its gaps would look short, and all alike.
-    const bool several = lag > round_ && same_kind_of_round(lag, round_);
-    const std::uint64_t round = several ? round_ : lag;
+    if (lag == 0 || !recurs || now < made_at_ + std::min(age_, lag / 32))
+        return false;
+    const std::uint64_t round = round_of(uses);
     const std::uint64_t off =
         excess > excess_ ? excess - excess_ : excess_ - excess;
     const bool another =
         !same_round(round, round_) || off > excess / 8 + max_unit_bytes;
-    if (round == 0 || !recurs || now < made_at_ + (another ? round / 4 : age_))
+    if (now < made_at_ + (another ? round / 4 : age_))
         return false;
     age_ = another ? round : std::min(2 * age_, 16 * round);
     round_ = round;
     excess_ = excess;
     made_at_ = now;
     return true;
+}
+
+// The step that looks like now may be several rounds back. If these are alike,
+// one is enough: over all of them, its gaps would look short, and all alike. A
+// program may also use other memory in every other round. Then only all of them
+// together come again.
+std::uint64_t planner::round_of(const schedule &uses)
+{
+    const std::uint64_t lag = uses.lag();
+    if (lag <= round_ || !same_kind_of_round(lag, round_))
+        return lag;
+    const std::uint64_t now = uses.steps();
+    if (lag != compared_lag_ || now >= compared_at_ + round_ / 4) {
+        compared_lag_ = lag;
+        compared_at_ = now;
+        alike_ = uses.varies() || uses.repeats(round_);
+    }
+    return alike_ ? round_ : lag;
 }
 
 namespace {

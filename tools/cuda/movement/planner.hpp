@@ -40,12 +40,19 @@ public:
     void hurry() { age_ = round_; }
 
 private:
+    std::uint64_t round_of(const schedule &uses);
+
     // The state that the plan was made for.
     std::uint64_t round_ = 0;
     std::uint64_t excess_ = 0;
     std::uint64_t made_at_ = 0; // steps
     bool has_planned_ = false;  // anything to leave
     std::uint64_t age_ = 0;     // until it is made anew
+    // Whether the rounds up to the step that looks like now are alike, by their
+    // steps at that time.
+    bool alike_ = false;
+    std::uint64_t compared_lag_ = 0;
+    std::uint64_t compared_at_ = 0; // steps
 };
 
 } // namespace emuv::cuda

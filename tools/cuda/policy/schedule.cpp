@@ -268,6 +268,18 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     return expected;
 }
 
+bool schedule::repeats(std::uint64_t round) const
+{
+    if (steps_.size() / 2 < round)
+        return false;
+    std::uint64_t others = 0;
+    for (auto now = steps_.end() - static_cast<std::ptrdiff_t>(round);
+         now != steps_.end() && others <= round / 16; ++now)
+        others += same(*now, *(now - static_cast<std::ptrdiff_t>(round))) ? 0
+                                                                          : 1;
+    return others <= round / 16;
+}
+
 std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
 {
     if (!following_)

@@ -69,6 +69,10 @@ public:
         return predicts() ? steps_.size() - 1 - cursor_ : 0;
     }
 
+    /// True if the last @p round steps are those before them, but for one in
+    /// sixteen.
+    bool repeats(std::uint64_t round) const;
+
     /// Steps from now until the unit is touched, 1 for the next step; never, if
     /// no touch is predicted.
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit) const;
