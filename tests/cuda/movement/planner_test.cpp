@@ -282,4 +282,30 @@ TEST_F(PlannerTest, RoundsThatLookLikeOneAreNoOther)
         }
 }
 
+// Rounds that look alike at their ends, and use other units in turns.
+TEST_F(PlannerTest, RoundsThatUseOtherMemoryInTurnsArePlannedTogether)
+{
+    constexpr std::uint32_t rounds = 2;
+    add_block(units * unit_bytes, units);
+    schedule turns;  // its lag is so many rounds
+    step(8 * units); // the first are new, and count for none
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
+    while (turns.steps() < 10 * units) {
+        const std::uint64_t now = turns.steps();
+        const auto unit = static_cast<std::uint32_t>(now % units);
+        const touch part{blocks[now / units % rounds]->base, unit, unit};
+        turns.note(1000 + now % (rounds * units), &part, 1);
+    }
+    ASSERT_EQ(turns.lag(), rounds * units);
+    ASSERT_TRUE(made.is_due(turns, true, 8 * unit_bytes));
+    std::unique_lock lock(mutex);
+    made.plan(lock, blocks, turns, times, false);
+    EXPECT_GE(leaving() + others_leaving(), 8 * unit_bytes);
+    for (const block_ref &each : blocks)
+        for (const slot &one : each->slots)
+            if (one.leaves_for != never_leaves) {
+                EXPECT_EQ(one.leaves_for, rounds * units);
+            }
+}
+
 } // namespace

@@ -486,3 +486,51 @@ TEST(Schedule, AGapIsKnownFromItsLastUseToItsNext)
         EXPECT_EQ(left, i < 6 ? 6 - i : 19 - i) << i;
     }
 }
+
+TEST(Schedule, RepeatsWhereTheSameMemoryIsUsedWhateverTheKernels)
+{
+    schedule past;
+    std::uint64_t kernel = 0;
+    const auto round = [&](std::uint64_t from) {
+        for (std::uint64_t i = 0; i < 20; i++) {
+            const touch given{(from + i) << 32, 0, 0};
+            past.note(100 + 10 * from + i + 1000 * (kernel++ % 40), &given, 1);
+        }
+    };
+    for (int i = 0; i < 8; i++)
+        round(1);
+    EXPECT_TRUE(past.repeats(20));
+    EXPECT_TRUE(past.repeats(40));
+    EXPECT_FALSE(past.repeats(10));
+    EXPECT_FALSE(past.repeats(1000)); // there was no such round
+}
+
+TEST(Schedule, DoesNotRepeatWhereRoundsUseOtherMemoryInTurns)
+{
+    schedule past;
+    for (int i = 0; i < 8; i++)
+        circle(past, i % 2 == 0 ? 1 : 101, 20);
+    EXPECT_FALSE(past.repeats(20));
+    EXPECT_TRUE(past.repeats(40));
+}
+
+TEST(Schedule, DoesNotRepeatWhereMemoryWasFreedInEveryOtherRound)
+{
+    schedule past;
+    for (std::uint64_t i = 0; i < 8 * 20; i++) {
+        const touch given{(1 + i % 20) << 32, 0, 0, i / 20 % 2 == 1};
+        past.note(1 + i % 20, &given, 1);
+    }
+    EXPECT_FALSE(past.repeats(20));
+    EXPECT_TRUE(past.repeats(40));
+}
+
+TEST(Schedule, RepeatsThoughAStepIsMissing)
+{
+    schedule past;
+    for (int i = 0; i < 6; i++)
+        circle(past, 1, 640);
+    circle(past, 1, 320);
+    circle(past, 322, 319);
+    EXPECT_TRUE(past.repeats(640));
+}

@@ -38,6 +38,12 @@ struct history
         {
             return given.first >= first && given.first <= last;
         }
+        /// True if both use the same units, and both or none of them anew.
+        bool is_like(const use &other) const
+        {
+            return first == other.first && last == other.last &&
+                   anew == other.anew;
+        }
     };
 
     std::vector<use> uses;

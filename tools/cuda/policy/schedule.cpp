@@ -270,14 +270,22 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
 
 bool schedule::repeats(std::uint64_t round) const
 {
-    if (steps_.size() / 2 < round)
+    if (round > steps_.size() / 2)
         return false;
+    const std::uint64_t begin = steps_.size() - round;
+    const std::uint64_t near = round / 64; // steps too many, or too few
+    std::uint64_t all = 0;
     std::uint64_t others = 0;
-    for (auto now = steps_.end() - static_cast<std::ptrdiff_t>(round);
-         now != steps_.end() && others <= round / 16; ++now)
-        others += same(*now, *(now - static_cast<std::ptrdiff_t>(round))) ? 0
-                                                                          : 1;
-    return others <= round / 16;
+    for (const auto &[base, of] : blocks_)
+        for (auto now = of.from(begin); now != of.uses.end(); ++now) {
+            const std::uint64_t then = now->step - round;
+            auto past = of.from(then - std::min(then, near));
+            while (past->step <= then + near && !past->is_like(*now))
+                ++past;
+            all++;
+            others += past->step <= then + near ? 0 : 1;
+        }
+    return others <= all / 16;
 }
 
 std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const

@@ -69,8 +69,8 @@ public:
         return predicts() ? steps_.size() - 1 - cursor_ : 0;
     }
 
-    /// True if the last @p round steps are those before them, but for one in
-    /// sixteen.
+    /// True if the last so many steps use the memory that those before them
+    /// used, in the same order, but for one use in sixteen.
     bool repeats(std::uint64_t round) const;
 
     /// Steps from now until the unit is touched, 1 for the next step; never, if
