@@ -2,10 +2,15 @@
 // The costs of a card's copies and mappings, from a file (card.json).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace bench {
+
+/// Launches that the driver takes before the first of them ends. The next one
+/// waits.
+inline constexpr std::size_t most_queued = 1024;
 
 /// Nanoseconds: at rest, while bytes come, while they leave in turns, while
 /// both do. For VRAM they are for a handle, for system RAM for 64 MiB.

@@ -159,6 +159,28 @@ struct card
         const std::lock_guard guard(lock);
         return waiting.count(stream) > 0 ? UINT64_MAX : streams[stream];
     }
+    // Waits as the driver does before a launch, while so many have not ended.
+    void wait_for_queue()
+    {
+        for (;;) {
+            const std::uint64_t now = emuv::cuda::now_ns();
+            std::uint64_t until = now + 20000;
+            {
+                const std::lock_guard guard(lock);
+                while (!kernels.empty() && kernels.front().end <= now)
+                    kernels.pop_front();
+                std::size_t count = kernels.size();
+                for (const auto &[stream, requests] : waiting)
+                    for (const request &each : requests)
+                        count += each.what == request::kernel ? 1 : 0;
+                if (count < most_queued)
+                    return;
+                if (!kernels.empty())
+                    until = kernels.front().end;
+            }
+            sleep_until(until);
+        }
+    }
     // The time from which the card has room for a digest: a kernel of the
     // program's leaves none beside it.
     std::uint64_t gap(std::uint64_t from)

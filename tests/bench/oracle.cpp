@@ -32,6 +32,11 @@ public:
     {
         at_.resize(of.pieces.size());
         for (std::size_t i = 0; i < of.items.size(); i++) {
+            if (of.items[i].what == what::free) {
+                const std::size_t gone = of.items[i].allocation;
+                freed_.resize(std::max(freed_.size(), gone + 1), never);
+                freed_[gone] = i;
+            }
             if (!is_work(of.items[i]))
                 continue;
             for (const use &each : of.uses_of(of.items[i]))
@@ -42,6 +47,12 @@ public:
 
     /// The items that are work.
     [[nodiscard]] const std::vector<std::size_t> &work() const { return work_; }
+
+    /// The item that frees an allocation; never.
+    [[nodiscard]] std::size_t freed(std::uint32_t allocation) const
+    {
+        return allocation < freed_.size() ? freed_[allocation] : never;
+    }
 
     /// The first use at or behind a place.
     [[nodiscard]] std::size_t next(std::uint32_t piece, std::size_t from) const
@@ -54,6 +65,7 @@ public:
 private:
     std::vector<std::vector<std::size_t>> at_;
     std::vector<std::size_t> work_;
+    std::vector<std::size_t> freed_; // by allocation
 };
 
 class schedule
@@ -122,6 +134,9 @@ private:
         for (; host_at_ < until; host_at_++) {
             const item &each = of_.items[host_at_];
             now_host_ += each.gap;
+            if (is_work(each) && handed_over_++ >= most_queued)
+                now_host_ =
+                    std::max(now_host_, ended_[handed_over_ - 1 - most_queued]);
             if (each.what == what::wait || each.waits)
                 now_host_ = std::max(now_host_, device_free_);
             now_host_ += each.host;
@@ -187,6 +202,7 @@ private:
             ns = std::max(ns, out_free_ - start);
         }
         device_free_ = start + ns;
+        ended_.push_back(device_free_);
         ahead_ns_ -= duration(done_);
         const std::size_t behind = done_ + 1;
         for (const use &each : of_.uses_of(is)) {
@@ -216,6 +232,14 @@ private:
         by_next_.insert({state_[which].next, which});
     }
 
+    // True if the program has freed it before the work that makes it leave.
+    // Until then nobody may lose it, whatever the future is.
+    [[nodiscard]] bool is_freed(std::uint32_t which) const
+    {
+        return uses_.freed(of_.pieces[which].allocation) <
+               uses_.work()[std::min(brought_, uses_.work().size() - 1)];
+    }
+
     // Makes one piece leave.
     // @return when its frame is free
     std::uint64_t evict(std::uint32_t which)
@@ -225,7 +249,7 @@ private:
         state.resident = false;
         used_ -= of_.pieces[which].bytes;
         std::uint64_t free = state.used;
-        if (state.dirty && state.next != never) {
+        if (state.dirty && !is_freed(which)) {
             const std::uint64_t bytes = of_.pieces[which].bytes;
             // The copy may be made while it is still read.
             const std::uint64_t start = std::max(out_free_, state.written);
@@ -352,7 +376,9 @@ private:
     std::uint64_t in_free_ = 0;
     std::uint64_t out_free_ = 0;
     std::uint64_t device_free_ = 0;
+    std::vector<std::uint64_t> ended_; // when the work ends that has run
     std::size_t host_at_ = 0;
+    std::size_t handed_over_ = 0; // work before that
     std::uint64_t now_host_ = 0;
     bool marked_ = false;
     std::uint64_t mark_ = 0;

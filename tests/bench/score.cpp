@@ -180,7 +180,11 @@ private:
             until = std::min(until, at.offset + bytes);
         } else {
             const auto &bounds = bounds_[at.allocation];
-            const auto next = bounds.upper_bound(at.offset);
+            // A view of a matrix begins within its first row.
+            const std::uint64_t row =
+                std::min(is.bytes, most_piece) / first_row_divisor;
+            const auto next =
+                bounds.lower_bound(at.offset + std::max(row, least_piece));
             until = next != bounds.end() ? *next : is.bytes;
         }
         auto found = std::upper_bound(

@@ -94,8 +94,12 @@ struct score
 inline constexpr std::uint64_t most_piece = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t least_piece = std::uint64_t{64} << 10;
 
+/// A row is at most so much of an allocation, or of the largest piece.
+inline constexpr std::uint64_t first_row_divisor = 16;
+
 /// A kernel is taken to use all from an address on to the next address in that
-/// allocation that was ever given to anything. Work of several
+/// allocation that was ever given to anything. Addresses in its first row do
+/// not count, as in the engine. Work of several
 /// streams comes one after the other, as it was handed over.
 score make_score(const emuv::tape::tape &from, written how = written::made);
 

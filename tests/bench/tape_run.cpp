@@ -398,6 +398,7 @@ private:
     void work_at(std::size_t place)
     {
         const item &first = of_.items[place];
+        made_.wait_for_queue();
         const bool untrusted =
             first.is_whole || (how_.untrusted > 0 && first.kind >= 16 &&
                                any_() % how_.untrusted == 0);

@@ -386,11 +386,24 @@ TEST(Score, DividesAnAllocationWhereItIsNamed)
     ASSERT_EQ(of.pieces.size(), 4u); // 8, then 72 MiB in three
     EXPECT_EQ(of.pieces[0].bytes, 8 * MiB);
     EXPECT_EQ(of.items[1].uses, 1u);
-    EXPECT_EQ(of.items[2].uses, 1u); // as far as the next name
+    EXPECT_EQ(of.items[2].uses, 3u); // the next name is in its first row
     EXPECT_EQ(of.items[3].uses, 3u);
     EXPECT_TRUE(of.uses_of(of.items[1])[0].fresh);
     EXPECT_FALSE(of.uses_of(of.items[3])[0].fresh);
     EXPECT_EQ(of.peak_bytes, 80 * MiB);
+}
+
+TEST(Score, AViewThatBeginsInTheFirstRowEndsNothing)
+{
+    tape_maker made;
+    const auto at = made.allocate(64 * MiB);
+    made.launch("view", {{at, MiB}}, 1);
+    made.launch("whole", {{at}}, 1);
+    const auto of = bench::make_score(read(made.end()));
+    std::uint64_t bytes = 0;
+    for (const bench::use &each : of.uses_of(of.items.back()))
+        bytes += of.pieces[each.piece].bytes;
+    EXPECT_EQ(bytes, 64 * MiB);
 }
 
 // ---- The oracle
@@ -468,6 +481,37 @@ TEST(Oracle, CopiesBackNoMoreThanWhatIsNeededAgain)
     EXPECT_LE(is.out_bytes, is.in_bytes + is.in_place_bytes);
     // There is time for all of it.
     EXPECT_EQ(is.settled_ns(), 4u * 3 * 16 * MiB);
+}
+
+// Only who knew the future could lose it. An engine may not.
+TEST(Oracle, CopiesBackWhatIsNeverUsedAgainUntilItIsFreed)
+{
+    for (const bool frees : {false, true}) {
+        tape_maker made;
+        const auto first = made.allocate(8 * MiB);
+        made.launch("k", {{first}}, 1000);
+        if (frees)
+            made.free(first);
+        const auto second = made.allocate(8 * MiB);
+        made.launch("k", {{second}}, 1000);
+        EXPECT_EQ(best(made.end(), 8 * MiB).out_bytes, frees ? 0 : 8 * MiB);
+    }
+}
+
+TEST(Oracle, RunsTheProgramAheadAsFarAsTheDriverLetsIt)
+{
+    tape_maker made;
+    const auto at = made.allocate(MiB);
+    for (int step = 0; step < 5; step++) {
+        made.mark();
+        for (std::size_t i = 0; i < bench::most_queued; i++)
+            made.launch("k", {{at}}, 1000);
+    }
+    made.mark();
+    const auto is = best(made.end(), 4 * MiB);
+    ASSERT_EQ(is.steps.size(), 5u);
+    EXPECT_EQ(is.steps.front(), 0u) << "all of it is handed over at once";
+    EXPECT_EQ(is.steps.back(), bench::most_queued * 1000);
 }
 
 TEST(Oracle, IsOfTheStepsThatAreAskedFor)
