@@ -48,8 +48,8 @@ private:
     std::uint64_t made_at_ = 0; // steps
     bool has_planned_ = false;  // anything to leave
     std::uint64_t age_ = 0;     // until it is made anew
-    // Whether the rounds up to the step that looks like now are alike, by their
-    // steps at that time.
+    // The rounds up to the step that looks like now were alike, when they were
+    // compared.
     bool alike_ = false;
     std::uint64_t compared_lag_ = 0;
     std::uint64_t compared_at_ = 0; // steps
