@@ -62,6 +62,40 @@ void divide(CUdeviceptr at, CUfunction function)
     report(at, -static_cast<std::int64_t>(MiB), false);
 }
 
+CUgraph capture_add(CUfunction function, CUdeviceptr at, CUstream stream)
+{
+    CUgraph out = nullptr;
+    NEED(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    add(function, at, 1024, stream);
+    NEED(cuStreamEndCapture(stream, &out));
+    return out;
+}
+
+// A graph with another in it, and a fill. Both change before the second launch,
+// and that one is made twice.
+void change_nodes(CUcontext context, CUfunction function, CUdeviceptr first,
+                  CUdeviceptr second, CUstream stream)
+{
+    const CUgraph inner = capture_add(function, first, stream);
+    const CUgraph other = capture_add(function, second + 4096, stream);
+    CUgraph outer = nullptr;
+    CUgraphNode child = nullptr;
+    CUgraphNode fill = nullptr;
+    CUgraphExec ready = nullptr;
+    CUDA_MEMSET_NODE_PARAMS bytes{first + MiB, 0, 1, 1, MiB, 1};
+    NEED(cuGraphCreate(&outer, 0));
+    NEED(cuGraphAddMemsetNode(&fill, outer, nullptr, 0, &bytes, context));
+    NEED(cuGraphAddChildGraphNode(&child, outer, &fill, 1, inner));
+    NEED(cuGraphInstantiate(&ready, outer, 0));
+    NEED(cuGraphLaunch(ready, stream));
+    bytes.dst = second + MiB;
+    NEED(cuGraphExecMemsetNodeSetParams(ready, fill, &bytes, context));
+    NEED(cuGraphExecChildGraphNodeSetParams(ready, child, other));
+    for (int i = 0; i < 2; i++)
+        NEED(cuGraphLaunch(ready, stream));
+    NEED(cuCtxSynchronize());
+}
+
 } // namespace
 
 int main(int count, char **words)
@@ -123,6 +157,8 @@ int main(int count, char **words)
     }
     if (way == "parts")
         divide(second, function);
+    if (way == "changes")
+        change_nodes(context, function, first, second, stream);
     NEED(cuMemFree(second));
     if (way == "fork") {
         const pid_t child = fork();

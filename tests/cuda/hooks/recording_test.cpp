@@ -261,6 +261,38 @@ TEST_F(Recording, HasThePartsThatAnAllocatorReports)
     EXPECT_EQ(is.allocations[1].gone, last);
 }
 
+TEST_F(Recording, HasWhatTheNodesOfAGraphHaveBecomeBeforeItsNextLaunch)
+{
+    ASSERT_EQ(record("changes"), 0) << text();
+    EXPECT_EQ(text(), "");
+    const tape::tape is = read();
+    const std::vector<code> all = codes_of(is);
+    const std::vector<code> wanted = {code::graph,         code::graph_launch,
+                                      code::graph_changed, code::graph_launch,
+                                      code::graph_launch,  code::synchronize};
+    const auto found =
+        std::find_end(all.begin(), all.end(), wanted.begin(), wanted.end());
+    ASSERT_NE(found, all.end());
+    // A version for each of two graphs, and one after the changes.
+    ASSERT_EQ(is.graphs.size(), 3u);
+    for (const std::uint32_t allocation : {0u, 1u}) {
+        const auto nodes = tape::nodes_of(is, 1 + allocation);
+        ASSERT_EQ(nodes.size(), 2u);
+        std::vector<tape::place> named;
+        for (const tape::node *each : nodes)
+            if (each->kind == tape::node_kind::kernel)
+                named.insert(named.end(), each->names.begin(),
+                             each->names.end());
+            else
+                named.push_back(each->to);
+        std::sort(named.begin(), named.end(), [](auto &one, auto &other) {
+            return one.offset < other.offset;
+        });
+        EXPECT_EQ(named[0], (tape::place{allocation, allocation * 4096u}));
+        EXPECT_EQ(named[1], (tape::place{allocation, MiB}));
+    }
+}
+
 TEST_F(Recording, LeavesAnotherProcessesTapeAlone)
 {
     ASSERT_EQ(record("exit"), 0);

@@ -394,6 +394,21 @@ constexpr auto change_node = [](recorder &to, auto real, CUgraphExec which,
     });
 };
 
+constexpr auto change_child = [](recorder &to, auto real, CUgraphExec which,
+                                 CUgraphNode node, CUgraph from) {
+    return told(real, [&](const recorder::moment &) {
+        to.child_changed(which, node, from);
+    });
+};
+
+constexpr auto change_copy_or_fill = [](recorder &to, auto real,
+                                        CUgraphExec which, CUgraphNode node,
+                                        const auto *params, CUcontext) {
+    return told(real, [&](const recorder::moment &) {
+        to.node_changed(which, node, *params);
+    });
+};
+
 template <bool own>
 constexpr auto launch_graph =
     [](recorder &to, auto real, CUgraphExec which, CUstream stream) {
@@ -574,6 +589,9 @@ const stand stands[] = {
     STAND(cuGraphExecUpdate_v2, update),
     STAND(cuGraphExecKernelNodeSetParams, change_node),
     STAND(cuGraphExecKernelNodeSetParams_v2, change_node),
+    STAND(cuGraphExecChildGraphNodeSetParams, change_child),
+    STAND(cuGraphExecMemcpyNodeSetParams, change_copy_or_fill),
+    STAND(cuGraphExecMemsetNodeSetParams, change_copy_or_fill),
     STANDS(cuGraphLaunch, _ptsz, launch_graph),
     STAND(cuGraphExecDestroy, end_graph),
     STANDS(cuEventRecord, _ptsz, record_event),

@@ -53,18 +53,15 @@ struct recorder::asked_node
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
     std::uint64_t bytes = 0;
+
+    void is(const CUDA_MEMCPY3D &copy);
+    void is(const CUDA_MEMSET_NODE_PARAMS &fill);
 };
 
-// A node as the tape has it.
-struct recorder::node
+struct recorder::asked_graph
 {
-    tape::node_kind kind = tape::node_kind::other;
-    std::uint64_t shape = 0;
-    std::vector<known_memory> addresses;
-    tape::copy_kind way = tape::copy_kind::any;
-    CUdeviceptr to = 0;
-    CUdeviceptr from = 0;
-    std::uint64_t bytes = 0;
+    std::vector<asked_node> nodes; // those of graphs in it in their place
+    std::map<CUgraphNode, numbers> children;
 };
 
 // ---- Records
@@ -694,9 +691,29 @@ CUdeviceptr start_of(CUmemorytype kind, const void *host, CUdeviceptr device,
 
 } // namespace
 
+void recorder::asked_node::is(const CUDA_MEMCPY3D &copy)
+{
+    kind = tape::node_kind::copy;
+    to = start_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice,
+                  copy.dstXInBytes, copy.dstY, copy.dstZ, copy.dstPitch,
+                  copy.dstHeight);
+    from = start_of(copy.srcMemoryType, copy.srcHost, copy.srcDevice,
+                    copy.srcXInBytes, copy.srcY, copy.srcZ, copy.srcPitch,
+                    copy.srcHeight);
+    bytes = copy.WidthInBytes * std::max<std::size_t>(copy.Height, 1) *
+            std::max<std::size_t>(copy.Depth, 1);
+}
+
+void recorder::asked_node::is(const CUDA_MEMSET_NODE_PARAMS &fill)
+{
+    kind = tape::node_kind::fill;
+    to = fill.dst;
+    bytes =
+        fill.width * fill.elementSize * std::max<std::size_t>(fill.height, 1);
+}
+
 // Asks the driver for a graph's nodes. Not locked.
-void recorder::ask_nodes(CUgraph from, std::vector<asked_node> &out,
-                         unsigned depth)
+void recorder::ask_nodes(CUgraph from, asked_graph &out, unsigned depth)
 {
     std::size_t count = 0;
     if (depth == 0 ||
@@ -706,17 +723,20 @@ void recorder::ask_nodes(CUgraph from, std::vector<asked_node> &out,
     std::vector<CUgraphNode> handles(count);
     if (calls_.cuGraphGetNodes(from, handles.data(), &count) != CUDA_SUCCESS)
         return;
-    for (std::size_t i = 0; i < count && out.size() < most_nodes; i++) {
+    for (std::size_t i = 0; i < count && out.nodes.size() < most_nodes; i++) {
         CUgraphNodeType type{};
         if (calls_.cuGraphNodeGetType(handles[i], &type) != CUDA_SUCCESS)
             continue;
         CUgraph child = nullptr;
         if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
             calls_.cuGraphChildGraphNodeGetGraph(handles[i], &child) ==
-                CUDA_SUCCESS)
+                CUDA_SUCCESS) {
+            const std::size_t first = out.nodes.size();
             ask_nodes(child, out, depth - 1);
-        else
-            out.push_back(ask_node(handles[i], type));
+            out.children[handles[i]] = {first, out.nodes.size() - first};
+        } else {
+            out.nodes.push_back(ask_node(handles[i], type));
+        }
     }
 }
 
@@ -743,15 +763,7 @@ recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
         if (graph_calls_.cuGraphMemcpyNodeGetParams(which, &copy) !=
             CUDA_SUCCESS)
             break;
-        out.kind = tape::node_kind::copy;
-        out.to = start_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice,
-                          copy.dstXInBytes, copy.dstY, copy.dstZ, copy.dstPitch,
-                          copy.dstHeight);
-        out.from = start_of(copy.srcMemoryType, copy.srcHost, copy.srcDevice,
-                            copy.srcXInBytes, copy.srcY, copy.srcZ,
-                            copy.srcPitch, copy.srcHeight);
-        out.bytes = copy.WidthInBytes * std::max<std::size_t>(copy.Height, 1) *
-                    std::max<std::size_t>(copy.Depth, 1);
+        out.is(copy);
         break;
     }
     case CU_GRAPH_NODE_TYPE_MEMSET: {
@@ -759,10 +771,7 @@ recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
         if (graph_calls_.cuGraphMemsetNodeGetParams(which, &fill) !=
             CUDA_SUCCESS)
             break;
-        out.kind = tape::node_kind::fill;
-        out.to = fill.dst;
-        out.bytes = fill.width * fill.elementSize *
-                    std::max<std::size_t>(fill.height, 1);
+        out.is(fill);
         break;
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
@@ -789,12 +798,11 @@ recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
 
 // Gives nodes the ordinals of a tape. With the lock held.
 std::vector<recorder::node>
-recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
+recorder::list_nodes(const std::vector<asked_node> &from)
 {
     std::vector<node> out;
     out.reserve(from.size());
     for (const asked_node &each : from) {
-        into.nodes[each.handle] = out.size();
         node &next = out.emplace_back();
         next.kind = each.kind;
         next.to = each.to;
@@ -861,28 +869,93 @@ void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
 
 void recorder::instantiated(const moment &when, CUgraphExec made, CUgraph from)
 {
-    std::vector<asked_node> asked;
+    asked_graph asked;
     ask_nodes(from, asked, most_depth);
     const std::lock_guard guard(lock_);
     executable now;
     now.ordinal = next_graph_++;
-    const std::vector<node> nodes = list_nodes(asked, now);
-    put_graph(code::graph, when, now.ordinal, nodes);
+    now.children = std::move(asked.children);
+    for (const asked_node &each : asked.nodes)
+        now.nodes.emplace(each.handle, now.nodes.size());
+    now.now = list_nodes(asked.nodes);
+    put_graph(code::graph, when, now.ordinal, now.now);
     graphs_[made] = std::move(now);
 }
 
 void recorder::updated(const moment &when, CUgraphExec which, CUgraph from)
 {
-    std::vector<asked_node> asked;
+    asked_graph asked;
     ask_nodes(from, asked, most_depth);
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
     if (known == graphs_.end())
         return;
-    executable now;
-    const std::vector<node> nodes = list_nodes(asked, now);
     // The nodes' handles stay those that it was made with.
-    put_graph(code::graph_changed, when, known->second.ordinal, nodes);
+    executable &now = known->second;
+    now.now = list_nodes(asked.nodes);
+    now.changed = false;
+    put_graph(code::graph_changed, when, now.ordinal, now.now);
+}
+
+// Nodes of an executable graph have become others. There may be many such calls
+// before a launch, so the tape has all of them at once. With the lock held.
+void recorder::change(executable &of, std::size_t first,
+                      const std::vector<asked_node> &to)
+{
+    const auto allocates = [](const node &each) {
+        return each.kind == tape::node_kind::allocate;
+    };
+    // On a tape each of these would allocate once more.
+    if (std::any_of(of.now.begin(), of.now.end(), allocates) ||
+        first + to.size() > of.now.size())
+        return;
+    std::vector<node> nodes = list_nodes(to);
+    std::move(nodes.begin(), nodes.end(),
+              of.now.begin() + static_cast<std::ptrdiff_t>(first));
+    of.changed = true;
+}
+
+void recorder::child_changed(CUgraphExec which, CUgraphNode which_node,
+                             CUgraph from)
+{
+    asked_graph asked;
+    ask_nodes(from, asked, most_depth - 1);
+    const std::lock_guard guard(lock_);
+    const auto known = graphs_.find(which);
+    if (known == graphs_.end())
+        return;
+    const auto child = known->second.children.find(which_node);
+    if (child != known->second.children.end() &&
+        child->second.count == asked.nodes.size())
+        change(known->second, child->second.first, asked.nodes);
+}
+
+void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
+                            const asked_node &to)
+{
+    const std::lock_guard guard(lock_);
+    const auto known = graphs_.find(which);
+    if (known == graphs_.end())
+        return;
+    const auto number = known->second.nodes.find(which_node);
+    if (number != known->second.nodes.end())
+        change(known->second, number->second, {to});
+}
+
+void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
+                            const CUDA_MEMCPY3D &to)
+{
+    asked_node asked;
+    asked.is(to);
+    node_changed(which, which_node, asked);
+}
+
+void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
+                            const CUDA_MEMSET_NODE_PARAMS &to)
+{
+    asked_node asked;
+    asked.is(to);
+    node_changed(which, which_node, asked);
 }
 
 void recorder::node_changed(const moment &when, CUgraphExec which,
@@ -908,6 +981,13 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
     for (const given_address &each : found_)
         out_.number(each.where.ordinal).number(each.where.bytes);
     commit();
+    if (ordinal->second >= known->second.now.size())
+        return;
+    node &now = known->second.now[ordinal->second];
+    now.shape = kind;
+    now.addresses.clear();
+    for (const given_address &each : found_)
+        now.addresses.push_back(each.where);
 }
 
 void recorder::begin_graph(launching &out, CUstream stream)
@@ -942,6 +1022,9 @@ void recorder::end_graph(const moment &when, launching &launch,
     if (!is)
         return;
     const std::uint64_t order = stream_of(stream);
+    if (executable &now = known->second; std::exchange(now.changed, false))
+        put_graph(code::graph_changed, {when.begin, when.begin, when.entered},
+                  now.ordinal, now.now);
     timed(code::graph_launch, when).number(known->second.ordinal).number(order);
     commit();
     if (whole)

@@ -146,6 +146,13 @@ public:
     void node_changed(const moment &when, CUgraphExec which,
                       CUgraphNode which_node, CUfunction function,
                       const grid &size, void **parameters, void **extra);
+    /// A graph within an executable graph took over another graph's parameters.
+    void child_changed(CUgraphExec which, CUgraphNode which_node, CUgraph from);
+    /// The same of a copy, and of a fill.
+    void node_changed(CUgraphExec which, CUgraphNode which_node,
+                      const CUDA_MEMCPY3D &to);
+    void node_changed(CUgraphExec which, CUgraphNode which_node,
+                      const CUDA_MEMSET_NODE_PARAMS &to);
     void begin_graph(launching &out, CUstream stream);
     void end_graph(const moment &when, launching &launch, CUgraphExec which,
                    CUstream stream, CUresult result);
@@ -203,10 +210,28 @@ private:
     {
         bool operator()(const char *one, const char *other) const;
     };
+    // A node as the tape has it.
+    struct node
+    {
+        tape::node_kind kind = tape::node_kind::other;
+        std::uint64_t shape = 0;
+        std::vector<known_memory> addresses;
+        CUdeviceptr to = 0;
+        CUdeviceptr from = 0;
+        std::uint64_t bytes = 0;
+    };
+    struct numbers // of a graph's nodes
+    {
+        std::size_t first = 0;
+        std::size_t count = 0;
+    };
     struct executable
     {
         std::uint64_t ordinal = 0;
         std::map<CUgraphNode, std::uint64_t> nodes; // their numbers
+        std::map<CUgraphNode, numbers> children;    // graphs in it
+        std::vector<node> now;
+        bool changed = false; // unlike what the tape has
     };
 
     // The addresses that a launch goes by, if a proof tells all of them.
@@ -249,13 +274,16 @@ private:
     void put_addresses(const std::vector<known_memory> &addresses);
 
     struct asked_node;
-    struct node;
+    struct asked_graph;
     void put_graph(tape::code what, const moment &when, std::uint64_t ordinal,
                    const std::vector<node> &nodes);
-    void ask_nodes(CUgraph from, std::vector<asked_node> &out, unsigned depth);
+    void ask_nodes(CUgraph from, asked_graph &out, unsigned depth);
     asked_node ask_node(CUgraphNode which, CUgraphNodeType type);
-    std::vector<node> list_nodes(const std::vector<asked_node> &from,
-                                 executable &into);
+    std::vector<node> list_nodes(const std::vector<asked_node> &from);
+    void change(executable &of, std::size_t first,
+                const std::vector<asked_node> &to);
+    void node_changed(CUgraphExec which, CUgraphNode which_node,
+                      const asked_node &to);
 
     const driver &calls_;
     const graph_calls &graph_calls_;
