@@ -12,6 +12,8 @@ namespace bench {
 namespace {
 
 constexpr std::size_t never = SIZE_MAX;
+// The place of what is not used again, and not freed either.
+constexpr std::size_t to_the_end = never - 1;
 
 std::uint64_t ns_for(std::uint64_t bytes, std::uint64_t per_us)
 {
@@ -22,6 +24,12 @@ bool is_work(const item &of)
 {
     return of.what == what::work || of.what == what::copy_in ||
            of.what == what::copy_out;
+}
+
+// A graph is handed over as a whole.
+bool is_launch(const item &of)
+{
+    return is_work(of) && (!of.in_graph || of.graph_begins);
 }
 
 // When each piece is used: places in the list of work, ascending.
@@ -48,10 +56,16 @@ public:
     /// The items that are work.
     [[nodiscard]] const std::vector<std::size_t> &work() const { return work_; }
 
-    /// The item that frees an allocation; never.
+    /// The first work behind the end of an allocation; or to_the_end.
     [[nodiscard]] std::size_t freed(std::uint32_t allocation) const
     {
-        return allocation < freed_.size() ? freed_[allocation] : never;
+        if (allocation >= freed_.size() || freed_[allocation] == never)
+            return to_the_end;
+        const auto behind =
+            std::lower_bound(work_.begin(), work_.end(), freed_[allocation]);
+        return behind != work_.end()
+                   ? static_cast<std::size_t>(behind - work_.begin())
+                   : to_the_end;
     }
 
     /// The first use at or behind a place.
@@ -134,7 +148,7 @@ private:
         for (; host_at_ < until; host_at_++) {
             const item &each = of_.items[host_at_];
             now_host_ += each.gap;
-            if (is_work(each) && handed_over_++ >= most_queued)
+            if (is_launch(each) && handed_over_++ >= most_queued)
                 now_host_ =
                     std::max(now_host_, ended_[handed_over_ - 1 - most_queued]);
             if (each.what == what::wait || each.waits)
@@ -202,7 +216,8 @@ private:
             ns = std::max(ns, out_free_ - start);
         }
         device_free_ = start + ns;
-        ended_.push_back(device_free_);
+        if (is_launch(is))
+            ended_.push_back(device_free_);
         ahead_ns_ -= duration(done_);
         const std::size_t behind = done_ + 1;
         for (const use &each : of_.uses_of(is)) {
@@ -220,24 +235,35 @@ private:
     {
         piece_state &state = state_[which];
         by_next_.erase({state.next, which});
+        dead_.erase({state.next, which});
+        if (next == never && !is_freed(which)) {
+            // Until then it has a place, or is copied.
+            next = uses_.freed(of_.pieces[which].allocation);
+            dead_.insert({next, which});
+        }
         state.next = next;
         by_next_.insert({next, which});
+    }
+
+    // What is freed by now leaves first: that costs nothing.
+    void let_go_of_freed()
+    {
+        while (!dead_.empty() && dead_.begin()->first <= brought_)
+            set_next(dead_.begin()->second, never);
     }
 
     void enter(std::uint32_t which)
     {
         state_[which].resident = true;
         used_ += of_.pieces[which].bytes;
-        state_[which].next = uses_.next(which, done_);
-        by_next_.insert({state_[which].next, which});
+        set_next(which, uses_.next(which, done_));
     }
 
     // True if the program has freed it before the work that makes it leave.
     // Until then nobody may lose it, whatever the future is.
     [[nodiscard]] bool is_freed(std::uint32_t which) const
     {
-        return uses_.freed(of_.pieces[which].allocation) <
-               uses_.work()[std::min(brought_, uses_.work().size() - 1)];
+        return uses_.freed(of_.pieces[which].allocation) <= brought_;
     }
 
     // Makes one piece leave.
@@ -246,6 +272,7 @@ private:
     {
         piece_state &state = state_[which];
         by_next_.erase({state.next, which});
+        dead_.erase({state.next, which});
         state.resident = false;
         used_ -= of_.pieces[which].bytes;
         std::uint64_t free = state.used;
@@ -273,6 +300,7 @@ private:
             ahead_ns_ += duration(brought_);
             brought_++;
             use_at_ = 0;
+            let_go_of_freed();
             return;
         }
         const use &next = uses[use_at_];
@@ -367,6 +395,7 @@ private:
     const uses_by_piece &uses_;
     std::vector<piece_state> state_;
     std::set<std::pair<std::size_t, std::uint32_t>> by_next_;  // the resident
+    std::set<std::pair<std::size_t, std::uint32_t>> dead_;     // of those
     std::set<std::pair<std::size_t, std::uint32_t>> in_place_; // work and piece
     std::uint64_t used_ = 0;
     std::size_t done_ = 0;    // work that has run
@@ -376,9 +405,9 @@ private:
     std::uint64_t in_free_ = 0;
     std::uint64_t out_free_ = 0;
     std::uint64_t device_free_ = 0;
-    std::vector<std::uint64_t> ended_; // when the work ends that has run
+    std::vector<std::uint64_t> ended_; // when the launches end that have run
     std::size_t host_at_ = 0;
-    std::size_t handed_over_ = 0; // work before that
+    std::size_t handed_over_ = 0; // launches before that
     std::uint64_t now_host_ = 0;
     bool marked_ = false;
     std::uint64_t mark_ = 0;

@@ -99,7 +99,7 @@ inline constexpr std::uint64_t first_row_divisor = 16;
 
 /// A kernel is taken to use all from an address on to the next address in that
 /// allocation that was ever given to anything. Addresses in its first row do
-/// not count, as in the engine. Work of several
+/// not count, much as in the engine. Work of several
 /// streams comes one after the other, as it was handed over.
 score make_score(const emuv::tape::tape &from, written how = written::made);
 

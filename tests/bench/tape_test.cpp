@@ -498,6 +498,19 @@ TEST(Oracle, CopiesBackWhatIsNeverUsedAgainUntilItIsFreed)
     }
 }
 
+TEST(Oracle, GivesUpWhatIsFreedBeforeWhatIsNot)
+{
+    tape_maker made;
+    const auto first = made.allocate(8 * MiB);
+    made.launch("k", {{first}}, 1000);
+    const auto second = made.allocate(8 * MiB);
+    made.launch("k", {{second}}, 1000);
+    made.free(first);
+    const auto third = made.allocate(8 * MiB);
+    made.launch("k", {{third}}, 1000);
+    EXPECT_EQ(best(made.end(), 16 * MiB).out_bytes, 0u);
+}
+
 TEST(Oracle, RunsTheProgramAheadAsFarAsTheDriverLetsIt)
 {
     tape_maker made;

@@ -270,20 +270,28 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
 
 bool schedule::repeats(std::uint64_t round) const
 {
-    if (round > steps_.size() / 2)
+    if (round == 0 || round > steps_.size() / 2)
         return false;
+    // Steps too many, or too few.
+    const std::uint64_t near =
+        round < 8 ? 0 : std::min<std::uint64_t>(1 + round / 64, 64);
     const std::uint64_t begin = steps_.size() - round;
-    const std::uint64_t near = round / 64; // steps too many, or too few
-    std::uint64_t all = 0;
+    std::uint64_t all = 0; // units that are used
     std::uint64_t others = 0;
     for (const auto &[base, of] : blocks_)
         for (auto now = of.from(begin); now != of.uses.end(); ++now) {
             const std::uint64_t then = now->step - round;
-            auto past = of.from(then - std::min(then, near));
-            while (past->step <= then + near && !past->is_like(*now))
-                ++past;
-            all++;
-            others += past->step <= then + near ? 0 : 1;
+            const auto is_there = [&](std::uint64_t from, std::uint64_t last) {
+                auto past = of.from(from);
+                while (past->step <= last && !past->is_like(*now))
+                    ++past;
+                return past->step <= last;
+            };
+            const std::uint64_t units = now->last - now->first + 1u;
+            all += units;
+            if (!is_there(then, then) &&
+                !is_there(then - std::min(then, near), then + near))
+                others += units;
         }
     return others <= all / 16;
 }

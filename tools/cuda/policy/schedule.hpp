@@ -70,7 +70,7 @@ public:
     }
 
     /// True if the last so many steps use the memory that those before them
-    /// used, in the same order, but for one use in sixteen.
+    /// used, in the same order, but for one unit in sixteen.
     bool repeats(std::uint64_t round) const;
 
     /// Steps from now until the unit is touched, 1 for the next step; never, if
