@@ -245,7 +245,7 @@ private:
         by_next_.insert({next, which});
     }
 
-    // What is freed by now leaves first: that costs nothing.
+    // Pieces that are freed by now leave first: that costs nothing.
     void let_go_of_freed()
     {
         while (!dead_.empty() && dead_.begin()->first <= brought_)

@@ -278,7 +278,8 @@ bool schedule::repeats(std::uint64_t round) const
     const std::uint64_t begin = steps_.size() - round;
     std::uint64_t all = 0; // units that are used
     std::uint64_t others = 0;
-    for (const auto &[base, of] : blocks_)
+    for (const auto &each : blocks_) {
+        const history &of = each.second;
         for (auto now = of.from(begin); now != of.uses.end(); ++now) {
             const std::uint64_t then = now->step - round;
             const auto is_there = [&](std::uint64_t from, std::uint64_t last) {
@@ -293,6 +294,7 @@ bool schedule::repeats(std::uint64_t round) const
                 !is_there(then - std::min(then, near), then + near))
                 others += units;
         }
+    }
     return others <= all / 16;
 }
 
