@@ -159,6 +159,12 @@ struct card
         const std::lock_guard guard(lock);
         return waiting.count(stream) > 0 ? UINT64_MAX : streams[stream];
     }
+    // With the lock held.
+    void forget_ended(std::uint64_t now)
+    {
+        while (!kernels.empty() && kernels.front().end <= now)
+            kernels.pop_front();
+    }
     // Waits as the driver does before a launch, while so many have not ended.
     void wait_for_queue()
     {
@@ -167,8 +173,7 @@ struct card
             std::uint64_t until = now + 20000;
             {
                 const std::lock_guard guard(lock);
-                while (!kernels.empty() && kernels.front().end <= now)
-                    kernels.pop_front();
+                forget_ended(now);
                 std::size_t count = kernels.size();
                 for (const auto &[stream, requests] : waiting)
                     for (const request &each : requests)
@@ -186,8 +191,7 @@ struct card
     std::uint64_t gap(std::uint64_t from)
     {
         const std::uint64_t now = emuv::cuda::now_ns();
-        while (!kernels.empty() && kernels.front().end <= now)
-            kernels.pop_front();
+        forget_ended(now);
         from = std::max(from, now);
         for (const busy &each : kernels)
             if (each.start <= from && from < each.end)

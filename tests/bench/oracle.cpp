@@ -43,7 +43,7 @@ public:
             if (of.items[i].what == what::free) {
                 const std::size_t gone = of.items[i].allocation;
                 freed_.resize(std::max(freed_.size(), gone + 1), never);
-                freed_[gone] = i;
+                freed_[gone] = work_.size();
             }
             if (!is_work(of.items[i]))
                 continue;
@@ -59,12 +59,8 @@ public:
     /// The first work behind the end of an allocation; or to_the_end.
     [[nodiscard]] std::size_t freed(std::uint32_t allocation) const
     {
-        if (allocation >= freed_.size() || freed_[allocation] == never)
-            return to_the_end;
-        const auto behind =
-            std::lower_bound(work_.begin(), work_.end(), freed_[allocation]);
-        return behind != work_.end()
-                   ? static_cast<std::size_t>(behind - work_.begin())
+        return allocation < freed_.size() && freed_[allocation] < work_.size()
+                   ? freed_[allocation]
                    : to_the_end;
     }
 
@@ -79,7 +75,7 @@ public:
 private:
     std::vector<std::vector<std::size_t>> at_;
     std::vector<std::size_t> work_;
-    std::vector<std::size_t> freed_; // by allocation
+    std::vector<std::size_t> freed_; // by allocation: work behind that
 };
 
 class schedule

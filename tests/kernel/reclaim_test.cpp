@@ -1584,7 +1584,7 @@ TEST_F(reclaim, ATouchFailsWhereNothingCanLeave)
     EXPECT_LT(at, map.size()) << "pinned memory has left, or the floor has";
     EXPECT_EQ(now(id).swapped_bytes, 0U);
     pins.clear();
-    // What the pins took besides is free now, too, and room for a few chunks.
+    // The pins' own memory is free now, too, and is room for a few chunks.
     for (; at < map.size() && now(id).swapped_bytes == 0; at += chunk)
         EXPECT_EQ(signal_of_write(map.data() + at), 0);
     EXPECT_GT(now(id).swapped_bytes, 0U);
