@@ -212,8 +212,10 @@ private:
             ns = std::max(ns, out_free_ - start);
         }
         device_free_ = start + ns;
-        if (is_launch(is))
+        if (is_launch(is) || ended_.empty())
             ended_.push_back(device_free_);
+        else
+            ended_.back() = device_free_; // of the graph
         ahead_ns_ -= duration(done_);
         const std::size_t behind = done_ + 1;
         for (const use &each : of_.uses_of(is)) {
@@ -232,7 +234,7 @@ private:
         piece_state &state = state_[which];
         by_next_.erase({state.next, which});
         dead_.erase({state.next, which});
-        if (next == never && !is_freed(which)) {
+        if (next == never && state.dirty && !is_freed(which)) {
             // Until then it has a place, or is copied.
             next = uses_.freed(of_.pieces[which].allocation);
             dead_.insert({next, which});

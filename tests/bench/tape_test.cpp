@@ -511,6 +511,26 @@ TEST(Oracle, GivesUpWhatIsFreedBeforeWhatIsNot)
     EXPECT_EQ(best(made.end(), 16 * MiB).out_bytes, 0u);
 }
 
+TEST(Oracle, GivesUpAtOnceWhatIsNotUsedAgainAndLiesInSystemRam)
+{
+    tape_maker made;
+    const auto first = made.allocate(8 * MiB);
+    const auto live = made.allocate(8 * MiB);
+    const auto other = made.allocate(8 * MiB);
+    // The first leaves for the other, and is back unchanged.
+    for (const auto each : {first, live, other, live})
+        made.launch("k", {{each}}, MiB);
+    made.free(other);
+    made.launch("k", {{first}}, MiB);
+    // It is in the way, and its end is before the next use of the other one.
+    const auto last = made.allocate(8 * MiB);
+    made.launch("k", {{last}}, MiB);
+    made.free(first);
+    for (const auto each : {last, live})
+        made.launch("k", {{each}}, MiB);
+    EXPECT_EQ(best(made.end(), 16 * MiB).in_bytes, 8 * MiB);
+}
+
 TEST(Oracle, RunsTheProgramAheadAsFarAsTheDriverLetsIt)
 {
     tape_maker made;

@@ -396,16 +396,16 @@ constexpr auto change_node = [](recorder &to, auto real, CUgraphExec which,
 
 constexpr auto change_child = [](recorder &to, auto real, CUgraphExec which,
                                  CUgraphNode node, CUgraph from) {
-    return told(real, [&](const recorder::moment &) {
-        to.child_changed(which, node, from);
+    return told(real, [&](const recorder::moment &when) {
+        to.child_changed(when, which, node, from);
     });
 };
 
 constexpr auto change_copy_or_fill = [](recorder &to, auto real,
                                         CUgraphExec which, CUgraphNode node,
                                         const auto *params, CUcontext) {
-    return told(real, [&](const recorder::moment &) {
-        to.node_changed(which, node, *params);
+    return told(real, [&](const recorder::moment &when) {
+        to.node_changed(when, which, node, *params);
     });
 };
 

@@ -19,8 +19,6 @@ bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
     if (lag == 0 || !recurs || now < made_at_ + std::min(age_, lag / 32))
         return false;
     const std::uint64_t round = round_of(uses);
-    if (round == 0)
-        return false;
     const std::uint64_t off =
         excess > excess_ ? excess - excess_ : excess_ - excess;
     const bool another =
@@ -37,25 +35,21 @@ bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
 // The step that looks like now may be several rounds back. If these are alike,
 // one is enough: over all of them, its gaps would look short, and all alike. A
 // program may also use other memory in every other round. Then only all of them
-// together come again, and the last one alone is no round.
-// @return 0: it is not known
+// together come again.
 std::uint64_t planner::round_of(const schedule &uses)
 {
     const std::uint64_t lag = uses.lag();
-    if (same_round(lag, round_) || !same_kind_of_round(lag, round_))
+    if (lag <= round_ || same_round(lag, round_) ||
+        !same_kind_of_round(lag, round_))
         return lag;
-    const bool several = lag > round_;
-    const std::uint64_t round =
-        several ? lag / ((lag + round_ / 2) / round_) : lag;
+    const std::uint64_t round = lag / ((lag + round_ / 2) / round_);
     const std::uint64_t now = uses.steps();
     if (lag != compared_lag_ || now >= compared_at_ + lag) {
         compared_lag_ = lag;
         compared_at_ = now;
         alike_ = uses.varies() || uses.repeats(round);
     }
-    if (alike_)
-        return round;
-    return several ? lag : 0;
+    return alike_ ? round : lag;
 }
 
 namespace {

@@ -867,6 +867,13 @@ void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
     commit();
 }
 
+bool recorder::any_allocates(const std::vector<node> &nodes)
+{
+    return std::any_of(nodes.begin(), nodes.end(), [](const node &each) {
+        return each.kind == tape::node_kind::allocate;
+    });
+}
+
 void recorder::instantiated(const moment &when, CUgraphExec made, CUgraph from)
 {
     asked_graph asked;
@@ -878,6 +885,7 @@ void recorder::instantiated(const moment &when, CUgraphExec made, CUgraph from)
     for (const asked_node &each : asked.nodes)
         now.nodes.emplace(each.handle, now.nodes.size());
     now.now = list_nodes(asked.nodes);
+    now.allocates = any_allocates(now.now);
     put_graph(code::graph, when, now.ordinal, now.now);
     graphs_[made] = std::move(now);
 }
@@ -893,6 +901,7 @@ void recorder::updated(const moment &when, CUgraphExec which, CUgraph from)
     // The nodes' handles stay those that it was made with.
     executable &now = known->second;
     now.now = list_nodes(asked.nodes);
+    now.allocates = any_allocates(now.now);
     now.changed = false;
     put_graph(code::graph_changed, when, now.ordinal, now.now);
 }
@@ -902,12 +911,8 @@ void recorder::updated(const moment &when, CUgraphExec which, CUgraph from)
 void recorder::change(executable &of, std::size_t first,
                       const std::vector<asked_node> &to)
 {
-    const auto allocates = [](const node &each) {
-        return each.kind == tape::node_kind::allocate;
-    };
-    // On a tape each of these would allocate once more.
-    if (std::any_of(of.now.begin(), of.now.end(), allocates) ||
-        first + to.size() > of.now.size())
+    // On a tape each such node would allocate once more.
+    if (of.allocates || first + to.size() > of.now.size())
         return;
     std::vector<node> nodes = list_nodes(to);
     std::move(nodes.begin(), nodes.end(),
@@ -915,8 +920,15 @@ void recorder::change(executable &of, std::size_t first,
     of.changed = true;
 }
 
-void recorder::child_changed(CUgraphExec which, CUgraphNode which_node,
-                             CUgraph from)
+// A call left no record. The next gap is without what recording it took.
+void recorder::leave(const moment &when)
+{
+    if (left_at_ != 0)
+        left_at_ += now_ns() - when.end;
+}
+
+void recorder::child_changed(const moment &when, CUgraphExec which,
+                             CUgraphNode which_node, CUgraph from)
 {
     asked_graph asked;
     ask_nodes(from, asked, most_depth - 1);
@@ -928,10 +940,11 @@ void recorder::child_changed(CUgraphExec which, CUgraphNode which_node,
     if (child != known->second.children.end() &&
         child->second.count == asked.nodes.size())
         change(known->second, child->second.first, asked.nodes);
+    leave(when);
 }
 
-void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
-                            const asked_node &to)
+void recorder::node_changed(const moment &when, CUgraphExec which,
+                            CUgraphNode which_node, const asked_node &to)
 {
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
@@ -940,22 +953,24 @@ void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
     const auto number = known->second.nodes.find(which_node);
     if (number != known->second.nodes.end())
         change(known->second, number->second, {to});
+    leave(when);
 }
 
-void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
-                            const CUDA_MEMCPY3D &to)
+void recorder::node_changed(const moment &when, CUgraphExec which,
+                            CUgraphNode which_node, const CUDA_MEMCPY3D &to)
 {
     asked_node asked;
     asked.is(to);
-    node_changed(which, which_node, asked);
+    node_changed(when, which, which_node, asked);
 }
 
-void recorder::node_changed(CUgraphExec which, CUgraphNode which_node,
+void recorder::node_changed(const moment &when, CUgraphExec which,
+                            CUgraphNode which_node,
                             const CUDA_MEMSET_NODE_PARAMS &to)
 {
     asked_node asked;
     asked.is(to);
-    node_changed(which, which_node, asked);
+    node_changed(when, which, which_node, asked);
 }
 
 void recorder::node_changed(const moment &when, CUgraphExec which,

@@ -147,11 +147,13 @@ public:
                       CUgraphNode which_node, CUfunction function,
                       const grid &size, void **parameters, void **extra);
     /// A graph within an executable graph took over another graph's parameters.
-    void child_changed(CUgraphExec which, CUgraphNode which_node, CUgraph from);
+    void child_changed(const moment &when, CUgraphExec which,
+                       CUgraphNode which_node, CUgraph from);
     /// The same of a copy, and of a fill.
-    void node_changed(CUgraphExec which, CUgraphNode which_node,
-                      const CUDA_MEMCPY3D &to);
-    void node_changed(CUgraphExec which, CUgraphNode which_node,
+    void node_changed(const moment &when, CUgraphExec which,
+                      CUgraphNode which_node, const CUDA_MEMCPY3D &to);
+    void node_changed(const moment &when, CUgraphExec which,
+                      CUgraphNode which_node,
                       const CUDA_MEMSET_NODE_PARAMS &to);
     void begin_graph(launching &out, CUstream stream);
     void end_graph(const moment &when, launching &launch, CUgraphExec which,
@@ -231,7 +233,8 @@ private:
         std::map<CUgraphNode, std::uint64_t> nodes; // their numbers
         std::map<CUgraphNode, numbers> children;    // graphs in it
         std::vector<node> now;
-        bool changed = false; // unlike what the tape has
+        bool changed = false;   // unlike what the tape has
+        bool allocates = false; // by a node
     };
 
     // The addresses that a launch goes by, if a proof tells all of them.
@@ -280,10 +283,12 @@ private:
     void ask_nodes(CUgraph from, asked_graph &out, unsigned depth);
     asked_node ask_node(CUgraphNode which, CUgraphNodeType type);
     std::vector<node> list_nodes(const std::vector<asked_node> &from);
+    static bool any_allocates(const std::vector<node> &nodes);
+    void leave(const moment &when);
     void change(executable &of, std::size_t first,
                 const std::vector<asked_node> &to);
-    void node_changed(CUgraphExec which, CUgraphNode which_node,
-                      const asked_node &to);
+    void node_changed(const moment &when, CUgraphExec which,
+                      CUgraphNode which_node, const asked_node &to);
 
     const driver &calls_;
     const graph_calls &graph_calls_;
