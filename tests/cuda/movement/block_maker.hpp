@@ -74,6 +74,7 @@ public:
         emuv::cuda::unit whole;
         whole.at = at;
         whole.bytes = bytes;
+        whole.mapped = false;
         of_.moves.add(at, bytes, context, {whole}, 0, {});
         return true;
     }
@@ -158,6 +159,7 @@ private:
                 base, vram_bytes, unit_bytes, units);
         const std::size_t first_host = units.size();
         std::vector<ram_charge> charges;
+        const bool hides = of_.moves.takes_hidden();
         for (std::uint64_t at = vram_bytes;
              at < bytes && result == CUDA_SUCCESS;) {
             const std::uint64_t next = next_unit(bytes - at, unit_bytes);
@@ -171,8 +173,10 @@ private:
                 break;
             }
             charges.push_back(*one);
-            result = of_.host.map(base + at, one->bytes, unit_bytes, device, -1,
-                                  one->token, units);
+            result = hides ? of_.host.create(base + at, one->bytes, unit_bytes,
+                                             device, one->token, units)
+                           : of_.host.map(base + at, one->bytes, unit_bytes,
+                                          device, -1, one->token, units);
             at += one->bytes;
         }
         const bool in_file = result == CUDA_ERROR_OUT_OF_MEMORY &&
@@ -186,13 +190,14 @@ private:
             result = CUDA_SUCCESS;
         }
         const CUmemAccessDesc access = access_of(device);
-        const std::uint64_t mapped = in_file ? vram_bytes : bytes;
+        const std::uint64_t mapped = in_file || hides ? vram_bytes : bytes;
         if (result == CUDA_SUCCESS && mapped > 0)
             result = of_.calls.cuMemSetAccess(base, mapped, &access, 1);
         for (std::uint64_t at = vram_bytes; in_file && at < bytes;) {
             unit next;
             next.at = base + at;
             next.bytes = next_unit(bytes - at, unit_bytes);
+            next.mapped = false;
             units.push_back(next);
             at += next.bytes;
         }

@@ -1565,6 +1565,97 @@ TEST_F(Unforeseen, LaunchesFindWhatTheirPointersNameWhereverThoseBegin)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+// A thirteenth unit, which is new: nobody has written to it.
+class NewUnit : public Unforeseen
+{
+protected:
+    void SetUp() override
+    {
+        fetched_ = 0;
+        mapped_to_ = &card_;
+        card_.calls.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr from,
+                                       std::size_t, CUstream) {
+            const std::lock_guard guard(mapped_to_->lock);
+            const auto at = mapped_to_->mapped.find(from);
+            if (at != mapped_to_->mapped.end() &&
+                mapped_to_->handles[at->second].host)
+                fetched_++;
+            return CUDA_SUCCESS;
+        };
+        unmaps_ = true;
+    }
+
+    // Makes it once launches fetch what they name.
+    void make()
+    {
+        ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+        EXPECT_TRUE(find_theirs(0, false));
+        units_.push_back(0);
+        ASSERT_TRUE(wait_until(
+            std::chrono::seconds(120), [&] { return moves_->takes_hidden(); },
+            [] { usleep(100); }));
+        ASSERT_EQ(maker_->allocate(&units_.back(), unit_bytes), CUDA_SUCCESS);
+    }
+    bool is_mapped()
+    {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped.count(units_.back()) > 0;
+    }
+    // Launches work that uses it, until it finds it in VRAM.
+    // @return units that were copied there meanwhile
+    unsigned fetched_for_launches()
+    {
+        const unsigned before = fetched_;
+        EXPECT_TRUE(wait_until(
+            std::chrono::seconds(120),
+            [&] { return is_in_vram(units_.size() - 1); },
+            [&] { use(units_.size() - 1, 1); }));
+        return fetched_ - before;
+    }
+
+    static inline std::atomic<unsigned> fetched_{0};
+    static inline FakeDriver *mapped_to_ = nullptr;
+};
+
+TEST_F(NewUnit, IsMappedNowhereAndComesToVramWithoutACopy)
+{
+    ASSERT_NO_FATAL_FAILURE(make());
+    EXPECT_FALSE(is_mapped());
+    EXPECT_EQ(fetched_for_launches(), 0U);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(NewUnit, IsMappedForUntrustedWorkAndThenCopied)
+{
+    has_barriers_ = true;
+    ASSERT_NO_FATAL_FAILURE(make());
+    launch_untrusted(*moves_, [] {});
+    // It may wait for that on the device.
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120),
+        [] { return words_in_streams::waiting() == 0; }, [] { usleep(100); }));
+    EXPECT_TRUE(is_mapped());
+    EXPECT_EQ(fetched_for_launches(), 1U) << "that work may have written to it";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(NewUnit, LeavesNothingWhenItIsFreedUnused)
+{
+    ASSERT_NO_FATAL_FAILURE(make());
+    EXPECT_EQ(maker_->free(units_.back()), CUDA_SUCCESS);
+    units_.pop_back();
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(NewUnit, IsMappedWhereUntrustedWorkIsAbout)
+{
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    EXPECT_TRUE(find_theirs(0, false));
+    launch_untrusted(*moves_, [] {});
+    EXPECT_FALSE(moves_->takes_hidden());
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 // Work on such memory may run as a whole: see unrolled_graphs.
 TEST_F(Mover, IsAtRestWithWhatLiesInVramOnceNothingHasMovedForAWhile)
 {

@@ -158,8 +158,9 @@ CUresult ranges::back(const reservation &at, placing where, backing &made)
         host_.choose(at.device, budget_);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
         const reservation beyond{at.base + fresh.vram_bytes, rest, at.device};
-        result = map_beyond(beyond, unit_bytes, fresh);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && may_lie_in_file(at, where))
+        const bool may_hide = may_be_hidden(at, where);
+        result = map_beyond(beyond, unit_bytes, may_hide, fresh);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && may_hide)
             result = put_in_file(beyond, unit_bytes, fresh);
     }
     if (result == CUDA_SUCCESS) {
@@ -177,11 +178,14 @@ CUresult ranges::back(const reservation &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// Charges and maps what is beyond the share, each charge at its address.
+// Charges and makes what is beyond the share, each charge at its address. It is
+// mapped there, unless a mover takes it without.
 CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
-                            backing &made)
+                            bool may_hide, backing &made)
 {
     const int fd = budget_.ledger_of(at.device).region_fd();
+    const bool hides =
+        may_hide && host_.by_handle() && movers_.of(at.device)->takes_hidden();
     const std::size_t first = made.units.size();
     for (;;) {
         made.ram_charges = charge_ram(at.device, at.bytes, unit_bytes);
@@ -191,8 +195,10 @@ CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
         std::size_t done = 0;
         for (; done < made.ram_charges.size(); done++) {
             const ram_charge &each = made.ram_charges[done];
-            result = host_.map(next, each.bytes, unit_bytes, at.device, fd,
-                               each.token, made.units);
+            result = hides ? host_.create(next, each.bytes, unit_bytes,
+                                          at.device, each.token, made.units)
+                           : host_.map(next, each.bytes, unit_bytes, at.device,
+                                       fd, each.token, made.units);
             if (result != CUDA_SUCCESS)
                 break;
             next += each.bytes;
@@ -214,9 +220,9 @@ CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
     }
 }
 
-// True if units of the range may have no memory for a while. They move, work is
-// searched for their addresses, and no other device reads them.
-bool ranges::may_lie_in_file(const reservation &at, placing where)
+// True if units of the range may be mapped nowhere for a while. They move, work
+// is searched for their addresses, and no other device reads them.
+bool ranges::may_be_hidden(const reservation &at, placing where)
 {
     return where != placing::ram_for_good && movers_.of(at.device) != nullptr &&
            at.bytes >= mover::least_moving_bytes && may_be_address(at.base) &&
@@ -239,6 +245,7 @@ CUresult ranges::put_in_file(const reservation &at, std::uint64_t unit_bytes,
         unit next;
         next.at = at.base + done;
         next.bytes = next_unit(at.bytes - done, unit_bytes);
+        next.mapped = false;
         made.units.push_back(next);
         done += next.bytes;
     }
@@ -348,6 +355,8 @@ bool ranges::hand_over(const reservation &at, CUcontext context,
     if (!charges.empty())
         made.ram_charges.clear();
     made.file_bytes = 0;
+    for (unit &each : made.units)
+        each.mapped = true; // or not, as the mover has it
     return true;
 }
 
@@ -459,11 +468,10 @@ void ranges::uncharge(int device, const backing &gone) const
         movers_.of(device)->uncharge_file(gone.file_bytes);
 }
 
-// Access is set on handles; registered pages have it, and units without memory
-// none.
+// Access is set on handles that are mapped; registered pages have it.
 std::uint64_t ranges::open_bytes(const reservation &at, const backing &of) const
 {
-    if (of.file_bytes > 0)
+    if (!of.units.back().mapped)
         return of.vram_bytes;
     return host_.by_handle() ? at.bytes : of.vram_bytes;
 }

@@ -111,7 +111,8 @@ private:
     // this is its first state, until the mover gives back its units.
     struct backing
     {
-        std::vector<unit> units; // from first_host on in system RAM
+        std::vector<unit> units; // from first_host on in system RAM, where
+                                 // all of them are mapped, or none
         std::size_t first_host = 0;
         std::uint64_t vram_bytes = 0;
         // Of units behind those in VRAM, without handles, in the mover's file.
@@ -135,10 +136,10 @@ private:
     std::uint64_t unit_bytes_at(const reservation &at) const;
     std::uint64_t charge_vram(const reservation &at) const;
     CUresult map_beyond(const reservation &at, std::uint64_t unit_bytes,
-                        backing &made);
+                        bool may_hide, backing &made);
     CUresult put_in_file(const reservation &at, std::uint64_t unit_bytes,
                          backing &made);
-    bool may_lie_in_file(const reservation &at, placing where);
+    bool may_be_hidden(const reservation &at, placing where);
     CUresult map_vram(const reservation &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,

@@ -90,13 +90,9 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     made->lots.front().identity = ++last_identity_;
     note_made(base);
     blocks_.add(made);
-    for (slot &each : made->slots)
-        if (is_in_file && each.in_ram() && each.host.handle == 0) {
-            each.host = {};
-            each.blank = true;
-            gate_.set_away(*made, each, true);
-            note_on_file(*made, each);
-        }
+    for (std::size_t i = first_host; i < units.size(); i++)
+        if (!units[i].mapped)
+            add_hidden(*made, made->slots[i]);
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
@@ -104,6 +100,34 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     if ((host > 0 || check_ != nullptr) && !active() && !gave_up_)
         start(context);
     tell_all();
+}
+
+// Nobody has written to the unit, nor can before it is mapped.
+void mover::add_hidden(block &of, slot &one)
+{
+    one.blank = true;
+    gate_.set_away(of, one, true);
+    if (one.host.handle == 0) {
+        one.host = {};
+        note_on_file(of, one);
+        return;
+    }
+    one.gets_dirty = true;
+    if (!may_hide_new())
+        bring_home(of, one);
+}
+
+bool mover::takes_hidden()
+{
+    const std::unique_lock lock = enter();
+    return active() && may_hide_new();
+}
+
+// New memory may be mapped nowhere while that which is evicted is.
+bool mover::may_hide_new() const
+{
+    return unmaps_ && !stopping_ && !gave_up_ && !is_untrusted_about() &&
+           fetches_on_demand();
 }
 
 bool mover::remove(CUdeviceptr base, remains &left)

@@ -157,13 +157,18 @@ public:
     ~mover();
 
     /// Takes a block over.
-    /// @param units  those from @p first_host on are in system RAM; those
-    ///   without a handle have no memory, and were charged by charge_file()
+    /// @param units  those from @p first_host on are in system RAM. Those
+    ///   without a handle have no memory, and were charged by charge_file().
+    ///   Those that are mapped nowhere hold nothing: see takes_hidden()
     /// @param tokens  the charge of each of those, taken over, too; if empty,
     ///   the caller keeps the charges, for the block as a whole
     void add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
              const std::vector<unit> &units, std::size_t first_host,
              const std::vector<std::uint64_t> &tokens);
+
+    /// True if new memory in system RAM need not be mapped. Nothing is copied
+    /// then when it comes to VRAM for its first use.
+    bool takes_hidden();
 
     /// Charges the file for new units that have room nowhere else. The charge
     /// goes with the units: see add().
@@ -692,6 +697,8 @@ private:
     std::pair<block_ref, segment> hold(CUdeviceptr address, bool &lacks_room);
     void let_go(block &held, const segment &those);
     bool may_be_away(const motion &which) const;
+    bool may_hide_new() const;
+    void add_hidden(block &of, slot &one);
     bool bring_home(block &around, slot &of);
     bool bring_home(block &of, const segment &those);
     void bring_all_home();

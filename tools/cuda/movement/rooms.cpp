@@ -29,8 +29,8 @@ bool rooms::create(std::uint64_t bytes, room &of)
         return false;
     while (const auto taken = budget_.charge_ram(device_, bytes)) {
         const auto properties = beyond_share(calls_, device_, taken->token);
-        of.charged = calls_.cuMemCreate(&of.handle, bytes, &properties, 0) ==
-                     CUDA_SUCCESS;
+        of.charged =
+            create_handle(calls_, properties, bytes, of.handle) == CUDA_SUCCESS;
         of.token = taken->token;
         of.peer = peer_of(taken->token);
         if (of.charged)

@@ -4,6 +4,7 @@
 
 #include "account/tiers.hpp"
 #include "base/file_length.hpp"
+#include "base/thread.hpp"
 #include "store/placement.hpp"
 
 #include <algorithm>
@@ -15,6 +16,17 @@
 #include <unistd.h>
 
 namespace emuv::cuda {
+
+namespace {
+
+// Enough for a thread that sleeps on the driver's lock to wake up. A handle of
+// 32 MiB in system RAM takes 7 ms. One after the other, they kept others from
+// mapping VRAM for 141 ms, and for 2 with a pause after each (H200).
+constexpr std::uint64_t let_in_ns = 200000;
+// Smaller ones take less than that themselves.
+constexpr std::uint64_t least_let_in_bytes = std::uint64_t{4} << 20;
+
+} // namespace
 
 CUmemAllocationProp properties_of(CUmemLocationType type, int id)
 {
@@ -53,19 +65,36 @@ CUmemAllocationProp beyond_share(const driver &calls, int device,
                                      numa_node_of(calls, device));
 }
 
-CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
+CUresult create_handle(const driver &calls,
+                       const CUmemAllocationProp &properties,
+                       std::uint64_t bytes, CUmemGenericAllocationHandle &made)
+{
+    const CUresult result = calls.cuMemCreate(&made, bytes, &properties, 0);
+    if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
+        bytes >= least_let_in_bytes)
+        sleep_ns(let_in_ns);
+    return result;
+}
+
+namespace {
+
+// Creates handles as create_handles() does.
+// @param place  has each unit where it is wanted, or the driver's reason
+template <typename Place>
+CUresult each_handle(const driver &calls, const CUmemAllocationProp &properties,
                      CUdeviceptr at, std::uint64_t bytes,
-                     std::uint64_t unit_bytes, std::vector<unit> &units)
+                     std::uint64_t unit_bytes, std::vector<unit> &units,
+                     Place place)
 {
     for (std::uint64_t done = 0; done < bytes;) {
         unit next;
         next.at = at + done;
         next.bytes = next_unit(bytes - done, unit_bytes);
         CUresult result =
-            calls.cuMemCreate(&next.handle, next.bytes, &properties, 0);
+            create_handle(calls, properties, next.bytes, next.handle);
         if (result != CUDA_SUCCESS)
             return result;
-        result = calls.cuMemMap(next.at, next.bytes, 0, next.handle, 0);
+        result = place(next);
         if (result != CUDA_SUCCESS) {
             calls.cuMemRelease(next.handle);
             return result;
@@ -74,6 +103,31 @@ CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
         done += next.bytes;
     }
     return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult create_handles(const driver &calls,
+                        const CUmemAllocationProp &properties, CUdeviceptr at,
+                        std::uint64_t bytes, std::uint64_t unit_bytes,
+                        std::vector<unit> &units)
+{
+    return each_handle(calls, properties, at, bytes, unit_bytes, units,
+                       [](unit &made) {
+                           made.mapped = false;
+                           return CUDA_SUCCESS;
+                       });
+}
+
+CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
+                     CUdeviceptr at, std::uint64_t bytes,
+                     std::uint64_t unit_bytes, std::vector<unit> &units)
+{
+    return each_handle(calls, properties, at, bytes, unit_bytes, units,
+                       [&calls](const unit &made) {
+                           return calls.cuMemMap(made.at, made.bytes, 0,
+                                                 made.handle, 0);
+                       });
 }
 
 CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
@@ -89,10 +143,24 @@ CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
     return result;
 }
 
-CUresult numa_store::unmap(const unit &mapped)
+CUresult numa_store::create(CUdeviceptr at, std::uint64_t bytes,
+                            std::uint64_t unit_bytes, int device,
+                            std::uint64_t token, std::vector<unit> &units)
 {
-    const CUresult unmapped = calls_.cuMemUnmap(mapped.at, mapped.bytes);
-    const CUresult released = calls_.cuMemRelease(mapped.handle);
+    const std::size_t first = units.size();
+    const CUresult result =
+        create_handles(calls_, beyond_share(calls_, device, token), at, bytes,
+                       unit_bytes, units);
+    for (std::size_t i = first; i < units.size(); i++)
+        units[i].peer = peer_of(token);
+    return result;
+}
+
+CUresult numa_store::unmap(const unit &made)
+{
+    const CUresult unmapped =
+        made.mapped ? calls_.cuMemUnmap(made.at, made.bytes) : CUDA_SUCCESS;
+    const CUresult released = calls_.cuMemRelease(made.handle);
     return unmapped != CUDA_SUCCESS ? unmapped : released;
 }
 

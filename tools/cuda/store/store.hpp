@@ -10,13 +10,14 @@
 
 namespace emuv::cuda {
 
-/// A unit of an allocation, mapped at its address.
+/// A unit of an allocation.
 struct unit
 {
     CUdeviceptr at = 0;
     std::uint64_t bytes = 0;
-    CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
-    int peer = -1; ///< the card that lends it; -1: none does
+    CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages, or none
+    int peer = -1;      ///< the card that lends it; -1: none does
+    bool mapped = true; ///< at its address; else nothing is there
 };
 
 /// A comparison of two stores, in bytes copied a second, both ways together.
@@ -68,8 +69,19 @@ public:
                          std::uint64_t unit_bytes, int device, int fd,
                          std::uint64_t offset, std::vector<unit> &units) = 0;
 
-    /// Undoes map() for one unit.
-    virtual CUresult unmap(const unit &mapped) = 0;
+    /// Makes memory for a reserved range as map() does, and maps it nowhere.
+    /// Only for a store that gives handles.
+    virtual CUresult create(CUdeviceptr at, std::uint64_t bytes,
+                            std::uint64_t unit_bytes, int device,
+                            std::uint64_t offset, std::vector<unit> &units)
+    {
+        (void)at, (void)bytes, (void)unit_bytes, (void)device, (void)offset;
+        (void)units;
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+
+    /// Undoes map() or create() for one unit.
+    virtual CUresult unmap(const unit &made) = 0;
 };
 
 /// Handles at HOST_NUMA: the driver's own host memory. Every call takes a range
@@ -85,7 +97,10 @@ public:
     CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
                  int device, int fd, std::uint64_t offset,
                  std::vector<unit> &units) override;
-    CUresult unmap(const unit &mapped) override;
+    CUresult create(CUdeviceptr at, std::uint64_t bytes,
+                    std::uint64_t unit_bytes, int device, std::uint64_t offset,
+                    std::vector<unit> &units) override;
+    CUresult unmap(const unit &made) override;
 
 private:
     const driver &calls_;
@@ -125,9 +140,22 @@ int numa_node_of(const driver &calls, int device);
 CUmemAllocationProp beyond_share(const driver &calls, int device,
                                  std::uint64_t token);
 
-/// Creates handles of @p unit_bytes (the rest as next_unit() says) and maps
-/// them one behind the other.
-/// @param units  out: mapped units are appended, also on failure
+/// Creates one handle, as cuMemCreate() does. The driver maps nothing
+/// meanwhile, and who creates one after the other has its lock again before
+/// those get it who wait for it. So each one in system RAM lets them go first.
+CUresult create_handle(const driver &calls,
+                       const CUmemAllocationProp &properties,
+                       std::uint64_t bytes, CUmemGenericAllocationHandle &made);
+
+/// Creates handles of @p unit_bytes (the rest as next_unit() says), for units
+/// one behind the other.
+/// @param units  out: units are appended, also on failure
+CUresult create_handles(const driver &calls,
+                        const CUmemAllocationProp &properties, CUdeviceptr at,
+                        std::uint64_t bytes, std::uint64_t unit_bytes,
+                        std::vector<unit> &units);
+
+/// The same, each mapped at its address.
 CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
                      CUdeviceptr at, std::uint64_t bytes,
                      std::uint64_t unit_bytes, std::vector<unit> &units);

@@ -29,10 +29,13 @@ public:
     {
         return chosen().map(at, bytes, unit_bytes, device, fd, offset, units);
     }
-    CUresult unmap(const unit &mapped) override
+    CUresult create(CUdeviceptr at, std::uint64_t bytes,
+                    std::uint64_t unit_bytes, int device, std::uint64_t offset,
+                    std::vector<unit> &units) override
     {
-        return chosen().unmap(mapped);
+        return chosen().create(at, bytes, unit_bytes, device, offset, units);
     }
+    CUresult unmap(const unit &made) override { return chosen().unmap(made); }
     void choose(int device, budget &shares) override;
     const store_trial *trial() const override
     {
