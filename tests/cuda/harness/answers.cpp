@@ -455,6 +455,8 @@ void about_handles(questions &q)
         d.cuMemMap(s.large, large_bytes, 0, s.made_handle(large_bytes), 0));
     ASK("cuMemMap larger than its handle",
         d.cuMemMap(s.reserved(), large_bytes, 0, s.made_handle(2 * MiB), 0));
+    ASK("cuMemMap smaller than its handle",
+        d.cuMemMap(s.reserved(), 2 * MiB, 0, s.made_handle(large_bytes), 0));
     ASK("cuMemMap zero bytes",
         d.cuMemMap(s.reserved(), 0, 0, s.made_handle(2 * MiB), 0));
     ASK("cuMemUnmap wild", d.cuMemUnmap(2 * MiB, large_bytes));

@@ -191,9 +191,12 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 {
     SIM_ENTER(init);
     auto found = the().handles.find(handle);
-    if (found == the().handles.end() || flags || offset ||
-        !whole_frames(ptr, size) || size > found->second.memory->bytes())
+    if (found == the().handles.end() || flags || !whole_frames(ptr, size) ||
+        size > found->second.memory->bytes() ||
+        offset > found->second.memory->bytes() - size)
         return CUDA_ERROR_INVALID_VALUE;
+    if (size < found->second.memory->bytes())
+        return CUDA_ERROR_NOT_SUPPORTED;
     const auto range = the().space.reservation(ptr);
     if (!range.by_user || range.base + range.bytes - ptr < size ||
         the().space.any(ptr, size))
