@@ -85,10 +85,13 @@ driver slow_driver()
                            std::size_t bytes, const CUmemAllocationProp *of,
                            unsigned long long) {
         const bool ram = of->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-        if (the->has_begun())
+        if (the->has_begun()) {
+            // Nothing is mapped meanwhile.
+            const std::lock_guard turn(the->mapping);
             sleep_until(now_ns() +
                         (ram ? costs.make_room_ns * bytes / (64 * MiB)
                              : costs.make_frame_ns));
+        }
         const std::lock_guard guard(the->lock);
         *handle = the->next++;
         the->pieces[*handle] = {ram, *handle << 32};
