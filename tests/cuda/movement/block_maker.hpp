@@ -159,7 +159,8 @@ private:
                 base, vram_bytes, unit_bytes, units);
         const std::size_t first_host = units.size();
         std::vector<ram_charge> charges;
-        const bool hides = of_.moves.takes_hidden();
+        const bool hides =
+            bytes >= mover::least_moving_bytes && of_.moves.takes_hidden();
         for (std::uint64_t at = vram_bytes;
              at < bytes && result == CUDA_SUCCESS;) {
             const std::uint64_t next = next_unit(bytes - at, unit_bytes);

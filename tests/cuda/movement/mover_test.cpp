@@ -1647,12 +1647,45 @@ TEST_F(NewUnit, LeavesNothingWhenItIsFreedUnused)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-TEST_F(NewUnit, IsMappedWhereUntrustedWorkIsAbout)
+// While its memory is made, which takes long.
+TEST_F(NewUnit, IsMappedWhereUntrustedWorkHasComeMeanwhile)
 {
+    has_barriers_ = true;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
     EXPECT_TRUE(find_theirs(0, false));
-    launch_untrusted(*moves_, [] {});
-    EXPECT_FALSE(moves_->takes_hidden());
+    static std::atomic<bool> launched;
+    static mover *launching;
+    static decltype(driver::cuMemCreate) create;
+    launched = false;
+    launching = moves_.get();
+    create = card_.calls.cuMemCreate;
+    card_.calls.cuMemCreate =
+        [](CUmemGenericAllocationHandle *made, std::size_t bytes,
+           const CUmemAllocationProp *of, unsigned long long flags) {
+            if (!launched.exchange(true)) {
+                mapped_to_->events_done = false; // it is in flight from here on
+                launch_untrusted(*launching, [] {});
+            }
+            return create(made, bytes, of, flags);
+        };
+    ASSERT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return moves_->takes_hidden(); },
+        [] { usleep(100); }));
+    units_.push_back(0);
+    ASSERT_EQ(maker_->allocate(&units_.back(), unit_bytes), CUDA_SUCCESS);
+    EXPECT_TRUE(launched);
+    EXPECT_TRUE(is_mapped());
+    card_.events_done = true;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(NewUnit, AnyAddressInATableMayBeOneOfIt)
+{
+    ASSERT_NO_FATAL_FAILURE(make());
+    EXPECT_TRUE(moves_->any_is_address({units_.back() + unit_bytes / 2}));
+    fetched_for_launches();
+    EXPECT_FALSE(moves_->any_is_address({units_.back() + unit_bytes / 2}))
+        << "work was given its begin";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

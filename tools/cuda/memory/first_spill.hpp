@@ -49,6 +49,9 @@ public:
     };
     void happened(const spilled_range &of, const ledger &limits);
 
+    /// True if anything has spilled so far.
+    bool has_happened() const { return told_.load(); }
+
     /// A handle that the program created is one in system RAM.
     void happened_to_handle(std::uint64_t bytes, const ledger &limits);
 

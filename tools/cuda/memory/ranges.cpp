@@ -144,6 +144,9 @@ std::uint64_t ranges::unit_bytes_at(const reservation &at) const
 CUresult ranges::back(const reservation &at, placing where, backing &made)
 {
     backing fresh;
+    // Before it is decided what is mapped: enter() opens it to those that come
+    // later, once all is mapped for them.
+    fresh.open_to = who_reads(at.device);
     CUresult result = CUDA_SUCCESS;
     if (where == placing::vram_first) {
         const std::uint64_t charged = charge_vram(at);
@@ -158,15 +161,17 @@ CUresult ranges::back(const reservation &at, placing where, backing &made)
         host_.choose(at.device, budget_);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
         const reservation beyond{at.base + fresh.vram_bytes, rest, at.device};
-        const bool may_hide = may_be_hidden(at, where);
-        result = map_beyond(beyond, unit_bytes, may_hide, fresh);
+        const bool may_hide = may_be_hidden(at, where, fresh);
+        const bool hides = may_hide && takes_hidden(at.device);
+        result = make_beyond(beyond, unit_bytes, hides, fresh);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && may_hide)
             result = put_in_file(beyond, unit_bytes, fresh);
+        // To make it took long, and untrusted work may have come meanwhile.
+        else if (result == CUDA_SUCCESS && hides && !takes_hidden(at.device))
+            result = map_hidden(fresh);
     }
-    if (result == CUDA_SUCCESS) {
-        fresh.open_to = who_reads(at.device);
+    if (result == CUDA_SUCCESS)
         result = open(at.base, open_bytes(at, fresh), fresh.open_to);
-    }
     if (result != CUDA_SUCCESS) {
         unmap(fresh, {});
         uncharge(at.device, fresh);
@@ -178,14 +183,35 @@ CUresult ranges::back(const reservation &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// Charges and makes what is beyond the share, each charge at its address. It is
-// mapped there, unless a mover takes it without.
-CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
-                            bool may_hide, backing &made)
+// True if the device's mover takes new handles that are mapped nowhere. The
+// notice of the first spill copies out of the memory that it is about.
+bool ranges::takes_hidden(int device) const
+{
+    return spills_.has_happened() && host_.by_handle() &&
+           movers_.of(device)->takes_hidden();
+}
+
+// Maps handles that were only made.
+CUresult ranges::map_hidden(backing &made) const
+{
+    for (unit &each : made.units) {
+        if (each.mapped)
+            continue;
+        const CUresult result =
+            calls_.cuMemMap(each.at, each.bytes, 0, each.handle, 0);
+        if (result != CUDA_SUCCESS)
+            return result;
+        each.mapped = true;
+    }
+    return CUDA_SUCCESS;
+}
+
+// Charges and makes what is beyond the share, each charge at its address.
+// @param hides  it is mapped nowhere
+CUresult ranges::make_beyond(const reservation &at, std::uint64_t unit_bytes,
+                             bool hides, backing &made)
 {
     const int fd = budget_.ledger_of(at.device).region_fd();
-    const bool hides =
-        may_hide && host_.by_handle() && movers_.of(at.device)->takes_hidden();
     const std::size_t first = made.units.size();
     for (;;) {
         made.ram_charges = charge_ram(at.device, at.bytes, unit_bytes);
@@ -222,11 +248,12 @@ CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
 
 // True if units of the range may be mapped nowhere for a while. They move, work
 // is searched for their addresses, and no other device reads them.
-bool ranges::may_be_hidden(const reservation &at, placing where)
+bool ranges::may_be_hidden(const reservation &at, placing where,
+                           const backing &of) const
 {
     return where != placing::ram_for_good && movers_.of(at.device) != nullptr &&
            at.bytes >= mover::least_moving_bytes && may_be_address(at.base) &&
-           who_reads(at.device) == bit_of(at.device);
+           of.open_to == bit_of(at.device);
 }
 
 // Makes units without memory. They get some once work needs them.

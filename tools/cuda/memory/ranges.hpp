@@ -135,11 +135,14 @@ private:
     CUresult back(const reservation &at, placing where, backing &made);
     std::uint64_t unit_bytes_at(const reservation &at) const;
     std::uint64_t charge_vram(const reservation &at) const;
-    CUresult map_beyond(const reservation &at, std::uint64_t unit_bytes,
-                        bool may_hide, backing &made);
+    CUresult make_beyond(const reservation &at, std::uint64_t unit_bytes,
+                         bool hides, backing &made);
+    bool takes_hidden(int device) const;
+    CUresult map_hidden(backing &made) const;
     CUresult put_in_file(const reservation &at, std::uint64_t unit_bytes,
                          backing &made);
-    bool may_be_hidden(const reservation &at, placing where);
+    bool may_be_hidden(const reservation &at, placing where,
+                       const backing &of) const;
     CUresult map_vram(const reservation &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,

@@ -228,13 +228,14 @@ touch block::touched_from(CUdeviceptr address)
 
 void block::give(CUdeviceptr address)
 {
+    is_new = false;
     if (!fixed && address != base)
         given.add(address - base, bytes);
 }
 
 bool block::is_given(CUdeviceptr address) const
 {
-    if (address == base || given.has(address - base))
+    if (is_new || address == base || given.has(address - base))
         return true;
     const lot &one = std::as_const(*this).lot_at(address);
     return !one.vacant && one.begin == address - base;

@@ -200,6 +200,7 @@ struct block : counted
     bool small = false; ///< not worth moving, and predicts nothing
     bool fixed = false;
     bool in_table = false; ///< see gate::note_in_table()
+    bool is_new = false;   ///< came mapped nowhere, and no work was given it
     bool dead = false;     ///< units may be: see discard()
     division divided = division::by_us;
     unsigned taken_back = 0; ///< parts: see mover::take_back()
@@ -299,7 +300,7 @@ struct block : counted
     /// here on a kernel that finds this number in a table may reach the block.
     void give(CUdeviceptr address);
     /// True if a number in a table is an address of the block: its base, or one
-    /// that work was given.
+    /// that work was given. Before that, it may be any.
     bool is_given(CUdeviceptr address) const;
     /// The units from an address in the block up to the next address that work
     /// named, as far as is known.

@@ -113,7 +113,8 @@ void mover::add_hidden(block &of, slot &one)
         return;
     }
     one.gets_dirty = true;
-    if (!may_hide_new())
+    of.is_new = true;
+    if (of.small || !may_hide_new()) // or no more, since a moment ago
         bring_home(of, one);
 }
 
