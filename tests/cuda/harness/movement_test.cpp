@@ -418,6 +418,53 @@ TEST_F(Movement, WhileMemoryIsFreedAndAllocatedAnew)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+// New memory has no bytes yet. It gets them in each way that there is, or is
+// freed before that.
+TEST_F(Movement, WhileTheProgramTakesEverMoreMemory)
+{
+    const std::size_t bytes = physical() / 4 / (2 * MiB) * (2 * MiB);
+    const std::size_t count =
+        std::min<std::size_t>(reachable() / bytes * 3 / 4, 32);
+    std::mt19937 random(17 + seed());
+    for (std::size_t i = 0; i < count; ++i) {
+        buffer made;
+        made.words = bytes / 4;
+        made.seed = static_cast<std::uint32_t>(1000 * i + 3);
+        OK(cuda().cuMemAlloc(&made.at, bytes));
+        switch (i % 4) {
+        case 0:
+            OK(fill(made.at, made.words, made.seed));
+            break;
+        case 1: {
+            std::vector<std::uint32_t> words(made.words);
+            fill_words(words.data(), made.words, made.seed);
+            OK(cuda().cuMemcpyHtoD(made.at, words.data(), bytes));
+            break;
+        }
+        case 2: {
+            const buffer &from = buffers[random() % buffers.size()];
+            OK(cuda().cuMemcpyDtoD(made.at, from.at, bytes));
+            made.seed = from.seed;
+            made.added = from.added;
+            break;
+        }
+        default: {
+            OK(cuda().cuMemFree(made.at));
+            OK(cuda().cuMemAlloc(&made.at, bytes));
+            unsigned kind = 0;
+            OK(cuda().cuPointerGetAttribute(
+                &kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, made.at));
+            EXPECT_EQ(kind, CU_MEMORYTYPE_DEVICE);
+            OK(fill(made.at, made.words, made.seed));
+        }
+        }
+        buffers.push_back(made);
+        for (int each = 0; each < 3; ++each)
+            ASSERT_NO_FATAL_FAILURE(touch(random() % buffers.size()));
+    }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 // As a model in training: a layer's activations are freed on the way back.
 TEST_F(Movement, WhileMemoryIsFreedAndAllocatedInStreamOrder)
 {
