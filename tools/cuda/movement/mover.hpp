@@ -104,9 +104,9 @@ namespace emuv::cuda {
 /// All other memory stays mapped, so a wrong guess costs only time. Mapping
 /// system RAM is most of the cost of a move. With options::unmaps, an evicted
 /// unit stays mapped nowhere, as does a new one. It is mapped when it comes,
-/// or when work or a question to the driver names its block. Untrusted work, 100
-/// ms without a prediction after the first plan, and the end of movement map
-/// it, too. That is for users who trust their kernels.
+/// or when work or a question to the driver names its block. Untrusted work,
+/// 100 ms without a prediction after the first plan, and the end of movement
+/// map it, too. That is for users who trust their kernels.
 class mover
 {
 public:
