@@ -28,8 +28,8 @@ enum class placing
     ram_for_good, ///< for the pieces that share it
 };
 
-/// A finished range: open to its device and that device's peers, and mapped, but
-/// for what its mover maps once work needs it.
+/// A finished range: open to its device and that device's peers, and mapped,
+/// but for what its mover maps once work needs it.
 struct range
 {
     CUdeviceptr base = 0;
