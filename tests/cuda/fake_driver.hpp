@@ -42,7 +42,7 @@ struct FakeDriver
     // The calling thread's.
     static inline thread_local CUstreamCaptureMode capture_mode =
         CU_STREAM_CAPTURE_MODE_GLOBAL;
-    bool events_done = true;
+    std::atomic<bool> events_done{true};
     float elapsed_milliseconds = 1.0F;
     bool shares_link = false; // with others, two of three times
     unsigned timed = 0;       // while it does
