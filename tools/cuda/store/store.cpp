@@ -130,30 +130,38 @@ CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
                        });
 }
 
+namespace {
+
+// Makes units beyond a device's share, by create_handles() or map_handles().
+CUresult make_beyond_share(decltype(&map_handles) how, const driver &calls,
+                           CUdeviceptr at, std::uint64_t bytes,
+                           std::uint64_t unit_bytes, int device,
+                           std::uint64_t token, std::vector<unit> &units)
+{
+    const std::size_t first = units.size();
+    const CUresult result = how(calls, beyond_share(calls, device, token), at,
+                                bytes, unit_bytes, units);
+    for (std::size_t i = first; i < units.size(); i++)
+        units[i].peer = peer_of(token);
+    return result;
+}
+
+} // namespace
+
 CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
                          std::uint64_t unit_bytes, int device, int,
                          std::uint64_t token, std::vector<unit> &units)
 {
-    const std::size_t first = units.size();
-    const CUresult result =
-        map_handles(calls_, beyond_share(calls_, device, token), at, bytes,
-                    unit_bytes, units);
-    for (std::size_t i = first; i < units.size(); i++)
-        units[i].peer = peer_of(token);
-    return result;
+    return make_beyond_share(map_handles, calls_, at, bytes, unit_bytes, device,
+                             token, units);
 }
 
 CUresult numa_store::create(CUdeviceptr at, std::uint64_t bytes,
                             std::uint64_t unit_bytes, int device,
                             std::uint64_t token, std::vector<unit> &units)
 {
-    const std::size_t first = units.size();
-    const CUresult result =
-        create_handles(calls_, beyond_share(calls_, device, token), at, bytes,
-                       unit_bytes, units);
-    for (std::size_t i = first; i < units.size(); i++)
-        units[i].peer = peer_of(token);
-    return result;
+    return make_beyond_share(create_handles, calls_, at, bytes, unit_bytes,
+                             device, token, units);
 }
 
 CUresult numa_store::unmap(const unit &made)
