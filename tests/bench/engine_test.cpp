@@ -4,10 +4,12 @@
 #include "made_card.hpp"
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
+#include "store/store.hpp"
 #include "virtual_time.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -140,4 +142,43 @@ TEST(Engine, LaunchesThatWaitDoNotWakeEachOther)
 TEST(Engine, LaunchesAndTheGateThatWaitDoNotWakeEachOther)
 {
     expect_few_turns(6);
+}
+
+namespace {
+
+// A driver whose lock goes to whoever asks for it first once it is free.
+std::mutex driver_lock;
+unsigned made = 0;        // handles
+unsigned made_before = 0; // another thread got the lock
+
+} // namespace
+
+TEST(Engine, OthersGetTheDriversLockBetweenTwoHandlesInSystemRam)
+{
+    constexpr unsigned handles = 16;
+    driver calls = bench::slow_driver();
+    calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle, std::size_t,
+                           const CUmemAllocationProp *, unsigned long long) {
+        const std::lock_guard guard(driver_lock);
+        sleep_ns(7000000);
+        *handle = ++made;
+        return CUDA_SUCCESS;
+    };
+    thread other;
+    ASSERT_TRUE(other.start(
+        [](void *) -> void * {
+            sleep_ns(1000000);
+            const std::lock_guard guard(driver_lock);
+            made_before = made;
+            return nullptr;
+        },
+        nullptr));
+    std::vector<unit> units;
+    EXPECT_EQ(
+        create_handles(calls, properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0),
+                       0x100000000, handles * unit_bytes, unit_bytes, units),
+        CUDA_SUCCESS);
+    other.join();
+    EXPECT_EQ(made, handles);
+    EXPECT_EQ(made_before, 1U);
 }

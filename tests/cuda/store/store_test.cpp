@@ -3,14 +3,10 @@
 #include "fake_driver.hpp"
 #include "store/store.hpp"
 
-#include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -59,39 +55,6 @@ TEST_F(NumaStore, WhatWasCreatedBeforeARefusalIsTold)
     EXPECT_EQ(host_.create(at_, 64 * MiB, 32 * MiB, 0, 0, units_),
               CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(units_.size(), 1U);
-}
-
-// The driver's lock goes to who asks for it first after its release.
-std::mutex driver_lock;
-std::atomic<bool> wanted{false};
-std::atomic<unsigned> created{0};
-
-TEST_F(NumaStore, OthersGetTheDriversLockBetweenTwoHandles)
-{
-    constexpr unsigned handles = 16;
-    card_.calls.cuMemCreate = [](CUmemGenericAllocationHandle *made,
-                                 std::size_t, const CUmemAllocationProp *,
-                                 unsigned long long) {
-        const std::lock_guard guard(driver_lock);
-        wanted = true;
-        usleep(10000);
-        *made = ++created;
-        return CUDA_SUCCESS;
-    };
-    unsigned before = handles;
-    std::thread other([&] {
-        while (!wanted)
-            usleep(100);
-        const std::lock_guard guard(driver_lock);
-        before = created;
-    });
-    std::vector<unit> units;
-    EXPECT_EQ(create_handles(card_.calls,
-                             properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0),
-                             at_, handles * 4 * MiB, 4 * MiB, units),
-              CUDA_SUCCESS);
-    other.join();
-    EXPECT_LT(before, handles);
 }
 
 } // namespace
